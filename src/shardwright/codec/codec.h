@@ -1,0 +1,51 @@
+/// Bytes to bytes, streaming both ways (decision 8): memory is a window, whatever the size of the chunk.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "shardwright/base/bytes.h"
+#include "shardwright/base/result.h"
+
+namespace shardwright {
+
+/// One direction of one codec over one chunk. push() is called in order; `last` once, with the last bytes (may be empty).
+/// emit() receives output in order, each view valid only during the call; its error ends the push.
+/// Output bytes depend on input and parameters only, never on how push() was cut.
+/// Errors: kCorrupt for input that is not valid or ends early. Not thread-safe; one object per chunk and direction.
+class Codec {
+ public:
+  virtual ~Codec() = default;
+  /// Upper bound of the memory it holds, output buffer included, whatever the chunk's size. For codecs that must see a whole chunk
+  /// (shuffle) it is that chunk's size.
+  virtual uint64_t window_bytes() const = 0;
+  virtual Status push(View in, bool last, const std::function<Status(View)>& emit) = 0;
+};
+
+/// One step of a chain as a format names it. Encoding applies a chain front to back, decoding back to front.
+struct CodecSpec {
+  std::string name;       ///< a row of codec_table: "zlib", "gzip", "shuffle", "fletcher32"
+  uint64_t parameter = 0; ///< zlib, gzip: level; shuffle: element size in bytes
+  bool operator==(const CodecSpec&) const = default;
+};
+
+struct CodecRow {
+  std::string_view name, description;
+  /// chunk_bytes: exact size of the decoded side of this step, kUnknown when not known.
+  Result<std::unique_ptr<Codec>> (*decoder)(const CodecSpec&, uint64_t chunk_bytes);
+  Result<std::unique_ptr<Codec>> (*encoder)(const CodecSpec&, uint64_t chunk_bytes);
+  /// Most bytes the encoder can emit for that input; budget is granted by it.
+  uint64_t (*encoded_bound)(const CodecSpec&, uint64_t chunk_bytes);
+};
+std::span<const CodecRow> codec_table();
+
+/// The whole chain as one codec. decoded_bytes: exact size of the chunk once decoded; a decoder that would emit more or less is kCorrupt
+/// (never allocated, never emitted past it).
+Result<std::unique_ptr<Codec>> make_decoder(std::span<const CodecSpec> chain, uint64_t decoded_bytes);
+Result<std::unique_ptr<Codec>> make_encoder(std::span<const CodecSpec> chain, uint64_t decoded_bytes);
+uint64_t encoded_bound(std::span<const CodecSpec> chain, uint64_t decoded_bytes);
+
+}  // namespace shardwright

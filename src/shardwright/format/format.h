@@ -1,0 +1,121 @@
+/// What a checkpoint format must answer: which bytes lie where, and which files a wanted catalogue becomes.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "shardwright/comm/comm.h"
+#include "shardwright/format/catalog.h"
+#include "shardwright/store/store.h"
+
+namespace shardwright {
+
+/// What execute() learned of a stored piece: its final place, CRC-32C of the stored bytes, zip's CRC-32 where the draft asked for it.
+/// Literals have receipts too (tensor = kNoTensor).
+inline constexpr TensorId kNoTensor = ~0u;
+struct Receipt {
+  TensorId tensor = kNoTensor;
+  uint32_t piece = 0;
+  Place place;
+  uint32_t crc32c = 0, crc32 = 0;
+};
+
+/// A stretch of an object to be written. Segments of one object are in byte order and do not overlap; bytes between them are zero.
+struct Segment {
+  enum Type : uint8_t { kPayload, kLiteral, kLate };
+  Type type = kLiteral;
+  TensorId tensor = kNoTensor;     ///< kPayload: id in Draft::target()
+  uint32_t piece = 0;              ///< kPayload: index in target().pieces(tensor)
+  uint64_t offset = kUnknown;      ///< in the object; kUnknown in append form
+  uint64_t length = kUnknown;      ///< bytes; kUnknown for encoded payloads and late parts of append form
+  View literal{};                  ///< kLiteral: owned by the draft
+};
+
+/// Files that do not exist yet. Closed form (safetensors, HDF5, zip): every offset and size known before any payload. Append form
+/// (encoded chunks): order known, execute() appends in segment order. Depends on specs and options only, not on threads or budget.
+class Draft {
+ public:
+  virtual ~Draft() = default;
+  /// The same tensors, ids and order as the `want` it was made from; objects() are the keys to create, with sizes in closed form.
+  virtual const Catalog& target() const = 0;
+  virtual std::vector<Segment> segments(ObjectId object) const = 0;
+  /// Bytes of a kLate segment, once every other segment of its object is written; exactly segment.length when that is known.
+  /// receipts: those of this object, in segment order, kLate ones left out.
+  virtual Result<Bytes> late(ObjectId object, size_t segment, std::span<const Receipt> receipts) = 0;
+  /// Objects made when all others are written, the entry point last; may be empty, then the last object is the entry point.
+  virtual Result<std::vector<std::pair<std::string, Bytes>>> seal(std::span<const Receipt> receipts) = 0;
+  virtual bool wants_crc32() const { return false; }
+  /// What the user should know: tensors over the limit, what the format cannot express. One sentence each.
+  virtual std::vector<std::string> warnings() const { return {}; }
+};
+
+struct WriteOptions {
+  std::string name;                    ///< file name below the target directory ("x.weights.json"); "" = the directory's standard names
+  uint64_t max_shard_bytes = kUnknown; ///< kUnknown: one file
+  bool strict = false;                 ///< a tensor over the limit is an error instead of a warning
+  bool ties_by_name = false;           ///< reserved for formats that must store ties twice
+  Store* base_store = nullptr;         ///< .keras: the existing archive whose other members are kept
+  std::string base_key;
+};
+
+struct OpenOptions {
+  bool isolate = false;                ///< read HDF5 metadata in a child process
+  uint64_t max_metadata_bytes = GiB;   ///< cap on any single metadata object
+  std::vector<Error>* findings = nullptr;  ///< verify: collect and go on, instead of stopping at the first
+
+  /// An error that makes the checkpoint wrong: collected when verifying (then ok), else returned.
+  Status report(Error error) const;
+  /// Odd, but loadable (a surplus shard, a wrong total_size): collected when verifying, else dropped.
+  void remark(Error error) const;
+};
+
+/// How sure sniff() is. A tie goes to the earlier row.
+enum class Confidence : int { kNo = 0, kName = 1, kMagic = 2, kCertain = 3 };
+
+/// One row of format_table.cc. `at`: key of a file, or "" for the directory itself.
+struct Format {
+  std::string_view name, description;
+  std::string_view extensions;         ///< for people: "*.safetensors, directory with model.safetensors[.index.json]"
+  struct Abilities {
+    bool write, sharded, ties, metadata, subbyte;
+  } can;
+  Confidence (*sniff)(Store&, std::string_view at);
+  /// Metadata only; never reads payload. Trusts no size, offset, name or nesting. Errors: kCorrupt, kUnsupported, kNotFound with the place.
+  Result<Catalog> (*open)(Store&, std::string_view at, const OpenOptions&);
+  /// Objects of an existing set, entry points first, as far as they can be told even when it is broken: what a replacement removes.
+  std::vector<std::string> (*members)(Store&, std::string_view at);
+  /// nullptr: read only. `want`: specs, ties, values; pieces are not looked at. One entry per tensor in source byte order.
+  Result<std::unique_ptr<Draft>> (*draft)(const Catalog& want, const WriteOptions&);
+};
+
+std::span<const Format* const> format_table();
+/// nullptr when unknown.
+const Format* find_format(std::string_view name);
+
+/// The rows; each in its own file.
+extern const Format kSafetensors;    ///< safetensors_format.cc: one file, or the hub's directory layout
+extern const Format kKerasH5;        ///< keras_format.cc: X.weights.h5
+extern const Format kKerasSharded;   ///< keras_format.cc: X.weights.json + X_00000.weights.h5 ...
+extern const Format kKerasArchive;   ///< keras_format.cc: X.keras
+extern const Format kHdf5;           ///< hdf5_format.cc: any other HDF5 file, read only
+
+/// A path a user gave, opened: store, key, row and catalogue.
+struct Checkpoint {
+  std::shared_ptr<Store> store;
+  std::string at;                      ///< "" for a directory
+  std::string path;                    ///< as given
+  const Format* format = nullptr;
+  Catalog catalog;
+  std::vector<std::string> notes;      ///< what recovery did
+};
+/// Splits path into store and key, recovers what a crash left, sniffs and opens. Errors: kNotFound with near names; kUnsupported with
+/// what the file seems to be (describe_magic).
+Result<Checkpoint> open_checkpoint(const std::string& path, const OpenOptions& options = {}, const FileStoreOptions& store = {});
+/// Format by content; nullptr when none fits.
+const Format* sniff_format(Store& store, std::string_view at);
+
+}  // namespace shardwright
