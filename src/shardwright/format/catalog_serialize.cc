@@ -1,0 +1,235 @@
+#include <algorithm>
+
+#include "shardwright/format/catalog_data.h"
+
+namespace shardwright {
+namespace {
+
+constexpr std::string_view kMagic = "SWCAT001";
+
+class Out {
+ public:
+  template <class T>
+  void number(T value) {
+    append_le(bytes, value);
+  }
+  void text(std::string_view value) {
+    number<uint64_t>(value.size());
+    auto view = view_of(value);
+    bytes.insert(bytes.end(), view.begin(), view.end());
+  }
+  void numbers(std::span<const int64_t> values) {
+    for (int64_t value : values) number(value);
+  }
+  Bytes bytes;
+};
+
+/// Reads what Out wrote; after a short read everything is zero and `bad` is set.
+class In {
+ public:
+  explicit In(View bytes) : rest_(bytes) {}
+  template <class T>
+  T number() {
+    if (rest_.size() < sizeof(T)) {
+      bad = true;
+      return T{};
+    }
+    T value = load_le<T>(rest_);
+    rest_ = rest_.subspan(sizeof(T));
+    return value;
+  }
+  std::string_view text() {
+    auto size = number<uint64_t>();
+    if (size > rest_.size()) {
+      bad = true;
+      return {};
+    }
+    auto value = text_of(rest_.first(size));
+    rest_ = rest_.subspan(size);
+    return value;
+  }
+  std::vector<int64_t> numbers(size_t count) {
+    std::vector<int64_t> values;
+    if (count * sizeof(int64_t) > rest_.size()) bad = true;
+    for (size_t i = 0; i < count && !bad; ++i) values.push_back(number<int64_t>());
+    return values;
+  }
+  /// A count of things that take at least `least` bytes each: no loop longer than the input.
+  size_t count(size_t least) {
+    auto value = number<uint64_t>();
+    if (value > rest_.size() / least) bad = true;
+    return bad ? 0 : value;
+  }
+  bool bad = false;
+
+ private:
+  View rest_;
+};
+
+void put_piece(Out& out, const Piece& piece) {
+  out.numbers(piece.box.start);
+  out.numbers(piece.box.extent);
+  out.number<uint8_t>(piece.place.site);
+  out.number(piece.place.rank);
+  out.number(piece.place.object);
+  out.number(piece.place.offset);
+  out.number(piece.place.length);
+  out.number(piece.encoding);
+  out.number<uint8_t>(!piece.strides.empty());
+  out.numbers(piece.strides);
+}
+
+Piece get_piece(In& in, size_t rank) {
+  Piece piece;
+  piece.box.start = in.numbers(rank);
+  piece.box.extent = in.numbers(rank);
+  auto site = in.number<uint8_t>();
+  if (site > Place::kCall) in.bad = true;
+  piece.place.site = static_cast<Place::Site>(site);
+  piece.place.rank = in.number<int32_t>();
+  piece.place.object = in.number<uint32_t>();
+  piece.place.offset = in.number<uint64_t>();
+  piece.place.length = in.number<uint64_t>();
+  piece.encoding = in.number<uint32_t>();
+  if (in.number<uint8_t>() != 0) piece.strides = in.numbers(rank);
+  return piece;
+}
+
+Status refuse() { return fail(Code::kCorrupt, "serialized catalogue is damaged"); }
+
+Status get_tensors(In& in, CatalogBuilder& builder, size_t objects, size_t encodings, uint64_t literal_bytes) {
+  size_t tensors = in.count(19);
+  for (size_t i = 0; i < tensors && !in.bad; ++i) {
+    auto name = in.text();
+    auto dtype = in.number<uint8_t>();
+    auto shape = in.numbers(in.number<uint16_t>());
+    auto kept = in.number<uint32_t>();
+    if (in.bad || dtype >= dtype_table().size() || kept > i) return refuse();
+    auto id = builder.add_tensor(name, static_cast<DType>(dtype), shape);
+    if (!id.ok()) return std::move(id.error());
+    size_t pieces = in.count(30);
+    if (kept != i) {
+      builder.tie(*id, kept);
+      if (pieces != 0) return refuse();
+    }
+    for (size_t p = 0; p < pieces && !in.bad; ++p) {
+      Piece piece = get_piece(in, shape.size());
+      const auto& place = piece.place;
+      bool literal_ok = place.site != Place::kLiteral || (place.offset <= literal_bytes && place.length <= literal_bytes - place.offset);
+      if (in.bad || piece.encoding >= encodings || (place.site == Place::kExtent && place.object >= objects) || !literal_ok) return refuse();
+      SHARDWRIGHT_TRY(builder.add_piece(piece));
+    }
+  }
+  return in.bad ? refuse() : Status{};
+}
+
+Status get_encodings(In& in, CatalogBuilder& builder, size_t& encodings) {
+  encodings = in.count(14);
+  for (size_t i = 0; i < encodings && !in.bad; ++i) {
+    auto dtype = in.number<uint8_t>();
+    if (dtype >= dtype_table().size()) return refuse();
+    Encoding encoding{static_cast<DType>(dtype), in.number<uint8_t>() != 0};
+    encoding.decoded_bytes = in.number<uint64_t>();
+    size_t steps = in.number<uint32_t>();
+    for (size_t s = 0; s < steps && !in.bad; ++s) {
+      std::string codec(in.text());
+      encoding.chain.push_back({std::move(codec), in.number<uint64_t>()});
+    }
+    if (!in.bad && builder.add_encoding(encoding) != i) return refuse();
+  }
+  return in.bad ? refuse() : Status{};
+}
+
+void get_values(In& in, CatalogBuilder& builder) {
+  for (size_t i = in.count(17); i-- > 0 && !in.bad;) {
+    std::string key(in.text());
+    auto type = in.number<uint8_t>();
+    builder.set_value(std::move(key), {type == Value::kBytes ? Value::kBytes : Value::kJson, std::string(in.text())});
+  }
+  size_t entries = in.number<uint64_t>();
+  std::vector<std::string> members;
+  for (size_t i = in.count(8); i-- > 0 && !in.bad;) members.emplace_back(in.text());
+  if (entries > members.size()) in.bad = true;
+  builder.set_members(std::move(members), entries);
+  for (size_t i = in.count(32); i-- > 0 && !in.bad;) {
+    std::string name(in.text()), key(in.text());
+    auto offset = in.number<uint64_t>();
+    builder.add_side_file({std::move(name), std::move(key), offset, in.number<uint64_t>()});
+  }
+}
+
+}  // namespace
+
+Bytes Catalog::serialize() const {
+  Out out;
+  out.text(kMagic);
+  out.number<uint64_t>(data_->literals.size());
+  out.bytes.insert(out.bytes.end(), data_->literals.begin(), data_->literals.end());
+  out.number<uint64_t>(objects().size());
+  for (const auto& object : objects()) {
+    out.text(object.key);
+    out.number(object.size);
+  }
+  out.number<uint64_t>(data_->encodings.size());
+  for (const auto& encoding : data_->encodings) {
+    out.number<uint8_t>(static_cast<uint8_t>(encoding.stored));
+    out.number<uint8_t>(encoding.big_endian);
+    out.number(encoding.decoded_bytes);
+    out.number(static_cast<uint32_t>(encoding.chain.size()));
+    for (const auto& step : encoding.chain) {
+      out.text(step.name);
+      out.number(step.parameter);
+    }
+  }
+  out.number<uint64_t>(size());
+  for (TensorId id = 0; id < size(); ++id) {
+    auto tensor = spec(id);
+    out.text(tensor.name);
+    out.number<uint8_t>(static_cast<uint8_t>(tensor.dtype));
+    out.number(static_cast<uint16_t>(tensor.shape.size()));
+    out.numbers(tensor.shape);
+    out.number(same_as(id));
+    bool alias = same_as(id) != id;
+    out.number<uint64_t>(alias ? 0 : piece_count(id));
+    if (!alias)
+      for (const auto& piece : pieces(id)) put_piece(out, piece);
+  }
+  out.number<uint64_t>(data_->values.size());
+  for (const auto& [key, value] : data_->values) {
+    out.text(key);
+    out.number<uint8_t>(value.type);
+    out.text(value.data);
+  }
+  out.number<uint64_t>(entry_count());
+  out.number<uint64_t>(members().size());
+  for (const auto& member : members()) out.text(member);
+  out.number<uint64_t>(side_files().size());
+  for (const auto& file : side_files()) {
+    out.text(file.name);
+    out.text(file.key);
+    out.number(file.offset);
+    out.number(file.length);
+  }
+  return std::move(out.bytes);
+}
+
+Result<Catalog> Catalog::deserialize(View bytes) {
+  In in(bytes);
+  if (in.text() != kMagic) return std::move(refuse().error());
+  CatalogBuilder builder;
+  auto literals = in.text();
+  builder.add_literal(view_of(literals));
+  size_t objects = in.count(16);
+  for (size_t i = 0; i < objects && !in.bad; ++i) {
+    std::string key(in.text());
+    builder.add_object({std::move(key), in.number<uint64_t>()});
+  }
+  size_t encodings = 0;
+  SHARDWRIGHT_TRY(get_encodings(in, builder, encodings));
+  SHARDWRIGHT_TRY(get_tensors(in, builder, objects, encodings, literals.size()));
+  get_values(in, builder);
+  if (in.bad) return std::move(refuse().error());
+  return builder.build(/*specs_only=*/true);
+}
+
+}  // namespace shardwright
