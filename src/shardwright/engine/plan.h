@@ -16,26 +16,30 @@ struct PlanOptions {
   uint64_t memory_bytes = 256 * MiB;  ///< hard budget of execute()
   uint64_t part_bytes = 8 * MiB;      ///< aim for one task; lowered when the budget asks for it
   int threads = 0;                    ///< workers; 0 = as many as pay (2 to 4)
+  bool checksums = false;             ///< receipts carry CRC-32C
 };
 
-/// One target piece and where its values come from. Cut into parts on demand: part p is the sub-box of `cut`.
+/// What fills one segment of a file, or one tensor in memory: cut into parts when its turn comes (see cut.h).
 struct Move {
-  TensorId from = kNoTensor;          ///< in the source catalogue; kNoTensor: a literal
-  TensorId to = kNoTensor;            ///< in the target catalogue
-  uint32_t piece = 0;                 ///< target piece; kAllPieces: every target piece that a part cuts (fan-out)
-  uint32_t segment = 0;               ///< files: index in Draft::segments(object)
-  uint64_t step = 0;                  ///< elements per part of a flat move; else extent of dimension `cut_dim` per part
-  int32_t cut_dim = -1;               ///< -1: flat, both sides are whole, raw, C order: cut as one line of elements
-  uint32_t parts = 1;
+  enum Mode : uint8_t {
+    kLiteral,  ///< bytes of the draft
+    kRegion,   ///< slabs of the target, each gathered from every source piece it cuts
+    kStream,   ///< one encoded source piece, decoded once in slabs and scattered: for chunks that do not fit a part
+    kEncode,   ///< one encoded target piece, gathered in slabs and encoded, appended in segment order
+  };
+  TensorId from = kNoTensor;       ///< in the source catalogue
+  TensorId to = kNoTensor;         ///< in the target catalogue
+  uint32_t segment = 0;            ///< files: index in Lane::segments
+  uint32_t source_piece = 0;       ///< kStream
+  Mode mode = kLiteral;
 };
-inline constexpr uint32_t kAllPieces = ~0u;
 
 /// Moves in order. A lane is one target object (files), or everything (memory, calls): it has one writer at a time where there are
 /// several lanes, and its appends are in order.
 struct Lane {
   ObjectId object = 0;
   std::vector<Move> moves;
-  std::vector<Segment> segments;
+  std::vector<Segment> segments;   ///< of the object; empty for memory and calls
 };
 
 class Plan {
@@ -56,7 +60,7 @@ class Plan {
   std::vector<Lane> lanes;
 };
 
-/// Plan for writing a draft. origin[i]: source tensor of target tensor i. Values are converted where dtypes differ (the caller decided);
+/// Plan for writing a draft. origin[i]: source tensor of target tensor i; empty: the same ids. Values are converted where dtypes differ (the caller decided);
 /// shapes must be equal. Errors: kUnsupported (no conversion, codec that must hold more than the budget), kResourceExhausted with the
 /// number it needs.
 Result<Plan> plan_write(const Catalog& from, const Draft& draft, std::span<const TensorId> origin, const PlanOptions& options);

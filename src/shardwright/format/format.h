@@ -25,11 +25,12 @@ struct Receipt {
 };
 
 /// A stretch of an object to be written. Segments of one object are in byte order and do not overlap; bytes between them are zero.
+inline constexpr uint32_t kWholeTensor = ~0u;
 struct Segment {
   enum Type : uint8_t { kPayload, kLiteral, kLate };
   Type type = kLiteral;
   TensorId tensor = kNoTensor;     ///< kPayload: id in Draft::target()
-  uint32_t piece = 0;              ///< kPayload: index in target().pieces(tensor)
+  uint32_t piece = kWholeTensor;   ///< kPayload: kWholeTensor: all of it, raw, C order, little-endian; else index in target().pieces(tensor)
   uint64_t offset = kUnknown;      ///< in the object; kUnknown in append form
   uint64_t length = kUnknown;      ///< bytes; kUnknown for encoded payloads and late parts of append form
   View literal{};                  ///< kLiteral: owned by the draft
@@ -40,8 +41,11 @@ struct Segment {
 class Draft {
  public:
   virtual ~Draft() = default;
-  /// The same tensors, ids and order as the `want` it was made from; objects() are the keys to create, with sizes in closed form.
+  /// The same tensors, ids and order as the `want` it was made from. Closed form: `want` itself (its pieces are the source's, not
+  /// looked at). Append form: a catalogue with the pieces to be written.
   virtual const Catalog& target() const = 0;
+  /// Keys to create, relative to the target directory, in commit order; sizes known in closed form. ObjectId indexes this.
+  virtual std::span<const ObjectInfo> objects() const = 0;
   virtual std::vector<Segment> segments(ObjectId object) const = 0;
   /// Bytes of a kLate segment, once every other segment of its object is written; exactly segment.length when that is known.
   /// receipts: those of this object, in segment order, kLate ones left out.
