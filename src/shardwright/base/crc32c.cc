@@ -25,20 +25,24 @@ constexpr uint32_t multiply(uint32_t a, uint32_t b) {
   return product;
 }
 
-/// [k] = x^(2^k).
-constexpr std::array<uint32_t, 67> make_squares() {
-  std::array<uint32_t, 67> squares{};
-  squares[0] = kOne >> 1;
-  for (size_t k = 1; k < squares.size(); ++k) squares[k] = multiply(squares[k - 1], squares[k - 1]);
-  return squares;
+/// [k][d] = x^(8 * d * 16^k): d * 16^k zero bytes multiply a crc by that.
+constexpr std::array<std::array<uint32_t, 16>, 16> make_shifts() {
+  std::array<std::array<uint32_t, 16>, 16> shifts{};
+  uint32_t step = kOne >> 8;
+  for (auto& row : shifts) {
+    row[0] = kOne;
+    for (size_t d = 1; d < row.size(); ++d) row[d] = multiply(row[d - 1], step);
+    step = multiply(row[15], step);
+  }
+  return shifts;
 }
-constexpr auto kSquares = make_squares();
+constexpr auto kShifts = make_shifts();
 
-/// x^(8 * bytes): what `bytes` zero bytes multiply a crc by.
+/// x^(8 * bytes).
 uint32_t shift_of(uint64_t bytes) {
   uint32_t power = kOne;
-  for (size_t k = 3; bytes != 0; bytes >>= 1, ++k)
-    if (bytes & 1) power = multiply(kSquares[k], power);
+  for (size_t k = 0; bytes != 0; bytes >>= 4, ++k)
+    if (bytes & 15) power = multiply(kShifts[k][bytes & 15], power);
   return power;
 }
 
@@ -66,8 +70,9 @@ constexpr auto kSlices = make_slices();
 uint32_t update_by_table(uint32_t crc, const std::byte* data, size_t size) {
   for (; size >= 8; data += 8, size -= 8) {
     auto word = load_le<uint64_t>({data, 8}) ^ crc;
-    crc = 0;
-    for (size_t k = 0; k < 8; ++k) crc ^= kSlices[7 - k][word >> (8 * k) & 255];
+    crc = kSlices[7][word & 255] ^ kSlices[6][word >> 8 & 255] ^ kSlices[5][word >> 16 & 255] ^
+          kSlices[4][word >> 24 & 255] ^ kSlices[3][word >> 32 & 255] ^ kSlices[2][word >> 40 & 255] ^
+          kSlices[1][word >> 48 & 255] ^ kSlices[0][word >> 56];
   }
   for (; size > 0; ++data, --size) crc = crc >> 8 ^ kSlices[0][(crc ^ static_cast<uint32_t>(*data)) & 255];
   return crc;
