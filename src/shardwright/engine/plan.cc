@@ -8,10 +8,17 @@
 #include "shardwright/base/checksum.h"
 #include "shardwright/base/text.h"
 #include "shardwright/engine/task.h"
+#include "shardwright/format/coverage.h"
 #include "shardwright/tensor/convert.h"
 
 namespace shardwright {
 namespace {
+
+std::vector<Box> boxes_of(std::span<const Piece> pieces) {
+  std::vector<Box> boxes;
+  for (const Piece& piece : pieces) boxes.push_back(piece.box);
+  return boxes;
+}
 
 /// A budget below this cannot hold even small parts.
 constexpr uint64_t kLeastBudget = 1 * MiB;
@@ -68,7 +75,7 @@ class Planner {
       if (!plan_.to.encoding(piece.encoding).chain.empty()) move.mode = Move::kEncode;
     }
     std::shared_ptr<PieceIndex> pieces;
-    if (!plan_.from.flat(from)) {
+    if (needs_pieces(plan_, lane, move)) {
       pieces = std::make_shared<PieceIndex>(plan_.from, from);
       SHARDWRIGHT_TRY(check_pieces(*pieces, source.name));
     }
@@ -94,7 +101,7 @@ class Planner {
     summary.objects = plan_.objects.size();
     summary.reread = distinct_ == 0 ? 1.0 : static_cast<double>(summary.read_bytes) / static_cast<double>(distinct_);
     for (size_t lane = 0; lane < plan_.lanes.size(); ++lane) {
-      if (!encoded_) break;  // raw moves are cut to the limit; only codecs need to be asked
+      if (!irregular_) break;  // flat moves are cut to the limit; only boxes and codecs need to be asked
       TaskCutter cutter(plan_, lane);
       while (auto task = cutter.next()) summary.need_bytes = std::max(summary.need_bytes, task->need_bytes);
     }
@@ -154,20 +161,27 @@ class Planner {
       distinct_ += in;
       return;
     }
-    for (const auto& piece : pieces->all()) {
+    irregular_ = true;
+    for (const Piece* cut : pieces->cutting(geometry.box)) {
+      const Piece& piece = *cut;
       if (piece.place.site != Place::kExtent) continue;
+      if (plan_.from.encoding(piece.encoding).chain.empty()) {
+        auto overlap = piece.box.rank() == 0 ? piece.box : *intersect(piece.box, geometry.box);
+        uint64_t wanted = bytes_of_elements(geometry.in, overlap.elements()).value_or(0);
+        distinct_ += wanted;
+        summary.read_bytes += wanted;
+        continue;
+      }
       distinct_ += piece.place.length;
-      bool encoded = !plan_.from.encoding(piece.encoding).chain.empty();
-      encoded_ = encoded_ || encoded;
       bool streamed = !lane.moves.empty() && lane.moves.back().mode == Move::kStream && lane.moves.back().from == from;
-      summary.read_bytes += piece.place.length * (encoded && !streamed ? times_cut(geometry, piece.box) : 1);
+      summary.read_bytes += piece.place.length * (streamed ? 1 : times_cut(geometry, *intersect(piece.box, geometry.box)));
     }
   }
 
   /// How many parts cut a box: each decodes an encoded piece again.
   static uint64_t times_cut(const Geometry& geometry, const Box& box) {
     const Cut& cut = geometry.cut;
-    if (cut.parts() <= 1 || box.empty()) return 1;
+    if (cut.parts() <= 1 || box.rank() == 0) return 1;
     if (cut.outer > 1) return std::max<uint64_t>(1, cut.parts() * box.elements() / std::max<uint64_t>(1, geometry.box.elements()));
     auto first = static_cast<uint64_t>(box.start[0] - geometry.box.start[0]) / cut.step;
     auto last = static_cast<uint64_t>(box.start[0] + box.extent[0] - 1 - geometry.box.start[0]) / cut.step;
@@ -177,7 +191,7 @@ class Planner {
   std::span<const TensorId> origin_;
   Plan plan_;
   uint64_t distinct_ = 0, largest_part_ = 0;
-  bool encoded_ = false;
+  bool irregular_ = false;
 };
 
 }  // namespace
@@ -252,8 +266,15 @@ Result<Plan> plan_load(const Catalog& from, const Catalog& to, std::span<const T
   Lane& lane = plan.lanes.emplace_back();
   lane.moves.reserve(order.size());
   for (const auto& [key, id] : order) {
-    bool memory = to.piece_count(id) > 0 && to.pieces(id).front().place.site == Place::kMemory;
-    SHARDWRIGHT_TRY(planner.add(lane, id, 0, /*consumer=*/!memory));
+    auto pieces = to.piece_count(id) > 0 ? to.pieces(id) : std::vector<Piece>{};
+    bool memory = !pieces.empty() && pieces.front().place.site == Place::kMemory;
+    bool called = !pieces.empty() && pieces.front().place.site == Place::kCall;
+    // Boxes that are together the whole tensor are filled by one reading of it; otherwise only what each of them needs is read.
+    if (!(memory || called) || check_coverage(to.spec(id).shape, boxes_of(pieces)).ok()) {
+      SHARDWRIGHT_TRY(planner.add(lane, id, kWholeTensor, /*consumer=*/!memory));
+      continue;
+    }
+    for (uint32_t piece = 0; piece < pieces.size(); ++piece) SHARDWRIGHT_TRY(planner.add(lane, id, piece, /*consumer=*/!memory));
   }
   return planner.finish();
 }

@@ -29,7 +29,7 @@ struct Move {
   };
   TensorId from = kNoTensor;       ///< in the source catalogue
   TensorId to = kNoTensor;         ///< in the target catalogue
-  uint32_t segment = 0;            ///< files: index in Lane::segments
+  uint32_t segment = 0;            ///< files: index in Lane::segments; else target piece, kWholeTensor: all pieces at once
   uint32_t source_piece = 0;       ///< kStream
   Mode mode = kLiteral;
 };

@@ -43,20 +43,29 @@ std::vector<const Piece*> PieceIndex::cutting(const Box& region) const {
   return out;
 }
 
+uint32_t target_piece(const Lane& lane, const Move& move) {
+  return lane.segments.empty() ? move.segment : lane.segments[move.segment].piece;
+}
+
+bool needs_pieces(const Plan& plan, const Lane& lane, const Move& move) {
+  return target_piece(lane, move) != kWholeTensor || !plan.from.flat(move.from);
+}
+
 Geometry move_geometry(const Plan& plan, const Lane& lane, const Move& move, const PieceIndex* pieces) {
   Geometry g;
   const Segment* segment = lane.segments.empty() ? nullptr : &lane.segments[move.segment];
   auto target = plan.to.spec(move.to);
-  bool whole = segment == nullptr || segment->piece == kWholeTensor;
-  g.box = whole ? Box::whole(target.shape) : plan.to.pieces(move.to)[segment->piece].box;
+  uint32_t piece_of_target = target_piece(lane, move);
+  bool whole = piece_of_target == kWholeTensor;
+  g.box = whole ? Box::whole(target.shape) : plan.to.pieces(move.to)[piece_of_target].box;
   g.in = g.out = target.dtype;
-  g.from = plan.from.flat(move.from);
-  if (g.from) {
+  if (pieces == nullptr) {
+    g.from = plan.from.flat(move.from);
     g.in = g.from->stored;
   } else if (!pieces->all().empty()) {
     g.in = plan.from.encoding(pieces->all().front().encoding).stored;
   }
-  if (segment == nullptr) g.to = plan.to.flat(move.to);
+  if (segment == nullptr && whole) g.to = plan.to.flat(move.to);
   if (g.to && g.to->place.site != Place::kMemory) g.to.reset();
   if (g.to) g.out = g.to->stored;
   g.line = whole && (segment != nullptr || g.to) && g.from && g.from->place.site != Place::kCall;
@@ -82,7 +91,7 @@ bool TaskCutter::start_move() {
   if (move_ >= lane.moves.size()) return false;
   const Move& move = lane.moves[move_];
   if (geometry_ || move.mode == Move::kLiteral) return true;
-  if (!plan_.from.flat(move.from)) pieces_ = std::make_shared<PieceIndex>(plan_.from, move.from);
+  if (needs_pieces(plan_, lane, move)) pieces_ = std::make_shared<PieceIndex>(plan_.from, move.from);
   geometry_ = std::make_shared<Geometry>(move_geometry(plan_, lane, move, pieces_.get()));
   return true;
 }

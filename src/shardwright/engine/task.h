@@ -27,7 +27,7 @@ class PieceIndex {
 struct Geometry {
   Box box;                      ///< the target piece, or the tensor; part ranges count in its C order
   bool line = false;            ///< both sides are flat: cut as one line of elements, without boxes
-  std::optional<Catalog::Flat> from, to;  ///< set where that side is one whole, raw, C-order piece (`to`: in memory)
+  std::optional<Catalog::Flat> from, to;  ///< set where that side is one whole, raw, C-order piece, wanted whole (`to`: in memory)
   DType in, out;
   Cut cut;
   uint64_t slab_elements = 0;   ///< kStream: elements held at once
@@ -62,6 +62,11 @@ struct Task {
   uint64_t work_bytes = 0;     ///< for progress
   bool last_of_lane = false;
 };
+
+/// Which piece of the target a move fills; kWholeTensor: all of them.
+uint32_t target_piece(const Lane& lane, const Move& move);
+/// False when the source is one flat piece and all of it is wanted: no boxes are needed to read it.
+bool needs_pieces(const Plan& plan, const Lane& lane, const Move& move);
 
 /// Geometry of a move under the plan's limits. Cheap: O(rank) for flat moves, O(pieces) to decide how encoded chunks are cut.
 Geometry move_geometry(const Plan& plan, const Lane& lane, const Move& move, const PieceIndex* pieces);
