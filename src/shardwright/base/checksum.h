@@ -13,6 +13,9 @@ namespace shardwright {
 uint32_t crc32c(View bytes, uint32_t crc = 0);
 /// crc of A followed by B, from the crcs of each and the length of B in bytes. O(log length).
 uint32_t crc32c_combine(uint32_t crc_a, uint32_t crc_b, uint64_t length_b);
+namespace detail {
+uint32_t crc32c_by_table(View bytes, uint32_t crc);  ///< what crc32c does without the instruction
+}
 /// zlib's CRC-32, as zip has it.
 uint32_t crc32(View bytes, uint32_t crc = 0);
 uint32_t crc32_combine(uint32_t crc_a, uint32_t crc_b, uint64_t length_b);

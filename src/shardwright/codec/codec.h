@@ -15,7 +15,8 @@ namespace shardwright {
 /// One direction of one codec over one chunk. push() is called in order; `last` once, with the last bytes (may be empty).
 /// emit() receives output in order, each view valid only during the call; its error ends the push.
 /// Output bytes depend on input and parameters only, never on how push() was cut.
-/// Errors: kCorrupt for input that is not valid or ends early. Not thread-safe; one object per chunk and direction.
+/// Errors: kCorrupt for input that is not valid or ends early. A decoder may emit bytes before it finds that they are wrong: they count
+/// only once the last push succeeded. Not thread-safe; one object per chunk and direction.
 class Codec {
  public:
   virtual ~Codec() = default;
@@ -34,6 +35,7 @@ struct CodecSpec {
 
 struct CodecRow {
   std::string_view name, description;
+  bool exact;  ///< encoded_bound is what the encoder emits, not only a bound
   /// chunk_bytes: exact size of the decoded side of this step, kUnknown when not known.
   Result<std::unique_ptr<Codec>> (*decoder)(const CodecSpec&, uint64_t chunk_bytes);
   Result<std::unique_ptr<Codec>> (*encoder)(const CodecSpec&, uint64_t chunk_bytes);
@@ -46,6 +48,7 @@ std::span<const CodecRow> codec_table();
 /// (never allocated, never emitted past it).
 Result<std::unique_ptr<Codec>> make_decoder(std::span<const CodecSpec> chain, uint64_t decoded_bytes);
 Result<std::unique_ptr<Codec>> make_encoder(std::span<const CodecSpec> chain, uint64_t decoded_bytes);
+/// kUnknown when a codec is not known, or past 64 bits.
 uint64_t encoded_bound(std::span<const CodecSpec> chain, uint64_t decoded_bytes);
 
 }  // namespace shardwright

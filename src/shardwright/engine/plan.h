@@ -29,7 +29,7 @@ struct Move {
   };
   TensorId from = kNoTensor;       ///< in the source catalogue
   TensorId to = kNoTensor;         ///< in the target catalogue
-  uint32_t segment = 0;            ///< files: index in Lane::segments
+  uint32_t segment = 0;            ///< files: index in Lane::segments; else target piece, kWholeTensor: all pieces at once
   uint32_t source_piece = 0;       ///< kStream
   Mode mode = kLiteral;
 };
@@ -48,6 +48,7 @@ class Plan {
     uint64_t tensors = 0, objects = 0, parts = 0;
     uint64_t read_bytes = 0;      ///< source bytes wanted, re-reads included
     uint64_t written_bytes = 0;   ///< target bytes, literals included; late and sealed ones not
+    uint64_t work_bytes = 0;      ///< of source values, for progress
     uint64_t need_bytes = 0;      ///< most that one part needs; must fit the budget
     double reread = 1.0;          ///< read_bytes / distinct source bytes
   };
@@ -58,13 +59,18 @@ class Plan {
   Catalog from, to;
   PlanOptions options;
   std::vector<Lane> lanes;
+  std::vector<ObjectInfo> objects;       ///< of the draft; empty for memory and calls
+  int workers = 2;
+  uint64_t part_limit = 8 * MiB;         ///< most bytes that a part is cut to, in and out together
+  std::vector<uint64_t> decode_windows;  ///< per source encoding, bytes a decoder holds
 };
 
 /// Plan for writing a draft. origin[i]: source tensor of target tensor i; empty: the same ids. Values are converted where dtypes differ (the caller decided);
 /// shapes must be equal. Errors: kUnsupported (no conversion, codec that must hold more than the budget), kResourceExhausted with the
 /// number it needs.
 Result<Plan> plan_write(const Catalog& from, const Draft& draft, std::span<const TensorId> origin, const PlanOptions& options);
-/// Plan for loading into memory or calls (kMemory, kCall pieces): source order, one read for all boxes a part feeds.
+/// Plan for loading: source order, one read for all boxes a part feeds. Tensors of `to` whose pieces are kMemory are filled there; kCall
+/// pieces go to Calls::consume box by box; any other tensor (no pieces, or those of files) is consumed whole, slab by slab.
 Result<Plan> plan_load(const Catalog& from, const Catalog& to, std::span<const TensorId> origin, const PlanOptions& options);
 
 }  // namespace shardwright

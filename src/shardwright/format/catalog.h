@@ -144,8 +144,8 @@ class CatalogBuilder {
   void add_side_file(Catalog::SideFile file);
   size_t size() const;
   /// Errors: kCorrupt for duplicate names, and for tensors whose pieces overlap in part or leave a hole (named, with the box).
-  /// Tensors without any piece are allowed only when `specs_only`.
-  Result<Catalog> build(bool specs_only = false);
+  /// partial: tensors may have no pieces, or only some of their boxes (wanted specs, one process's part).
+  Result<Catalog> build(bool partial = false);
 
  private:
   std::shared_ptr<Catalog::Data> data_;

@@ -198,7 +198,7 @@ void CatalogBuilder::set_members(std::vector<std::string> members, size_t entry_
 
 void CatalogBuilder::add_side_file(Catalog::SideFile file) { data_->side_files.push_back(std::move(file)); }
 
-Result<Catalog> CatalogBuilder::build(bool specs_only) {
+Result<Catalog> CatalogBuilder::build(bool partial) {
   auto& d = *data_;
   d.by_name.resize(d.rows.size());
   std::iota(d.by_name.begin(), d.by_name.end(), 0u);
@@ -209,7 +209,7 @@ Result<Catalog> CatalogBuilder::build(bool specs_only) {
       return fail(Code::kCorrupt, "two tensors have this name").at_tensor(std::string(d.name(d.by_name[i])));
   for (TensorId id = 0; id < d.rows.size(); ++id) {
     const auto& row = d.rows[id];
-    if (row.same_as != id || (specs_only && row.piece_count == 0)) continue;
+    if (row.same_as != id || partial) continue;
     if (row.piece_count == 1 && d.pieces[row.first_piece].box == kNone) continue;
     std::vector<Box> boxes;
     for (uint32_t i = 0; i < row.piece_count; ++i) boxes.push_back(d.box_of(row, d.pieces[row.first_piece + i]));

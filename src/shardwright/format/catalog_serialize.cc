@@ -229,7 +229,7 @@ Result<Catalog> Catalog::deserialize(View bytes) {
   SHARDWRIGHT_TRY(get_tensors(in, builder, objects, encodings, literals.size()));
   get_values(in, builder);
   if (in.bad) return std::move(refuse().error());
-  return builder.build(/*specs_only=*/true);
+  return builder.build(/*partial=*/true);
 }
 
 }  // namespace shardwright

@@ -94,6 +94,9 @@ struct Format {
   std::vector<std::string> (*members)(Store&, std::string_view at);
   /// nullptr: read only. `want`: specs, ties, values; pieces are not looked at. One entry per tensor in source byte order.
   Result<std::unique_ptr<Draft>> (*draft)(const Catalog& want, const WriteOptions&);
+  /// Key and bytes of the index that the shards themselves call for; nullptr where a format has none. Shards are found by the old index's
+  /// name pattern; an old index need not be there.
+  Result<std::pair<std::string, Bytes>> (*rebuild_index)(Store&, std::string_view at) = nullptr;
 };
 
 std::span<const Format* const> format_table();

@@ -10,11 +10,11 @@
 namespace shardwright {
 
 struct ZipMember {
-  std::string name;            ///< as in the directory; not a path until checked
-  uint64_t offset = 0;         ///< of the first payload byte in the archive (local header read and checked)
+  std::string name;     ///< as in the directory; not a path until checked
+  uint64_t offset = 0;  ///< of the first payload byte in the archive (local header read and checked)
   uint64_t stored_bytes = 0, bytes = 0;
   uint32_t crc32 = 0;
-  uint16_t method = 0;         ///< 0 stored, 8 deflate
+  uint16_t method = 0;  ///< 0 stored, 8 deflate
 };
 
 /// Members in directory order. Every local header is read and compared with the directory; ranges may not overlap one another or the
@@ -26,9 +26,9 @@ class ZipLayout {
  public:
   struct Entry {
     std::string name;
-    uint64_t bytes;            ///< payload size; must be known
-    uint32_t dos_time;         ///< date << 16 | time
-    uint64_t align = 1;        ///< payload offset is a multiple of this (extra-field padding)
+    uint64_t bytes;      ///< payload size; must be known
+    uint32_t dos_time;   ///< date << 16 | time
+    uint64_t align = 1;  ///< payload offset is a multiple of this (extra-field padding)
   };
   explicit ZipLayout(std::vector<Entry> entries);
   uint64_t payload_offset(size_t entry) const;

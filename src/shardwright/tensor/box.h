@@ -44,11 +44,13 @@ void for_each_run(const Box& part, const Strided& a, const Strided& b,
                   const std::function<void(int64_t offset_a, int64_t offset_b, int64_t elements)>& run);
 
 /// Copies `part` from one strided array to another, in tiles where one side is transposed. element_bytes 1, 2, 4, 8 or 16.
-/// from and to point at each array's first element (offset 0). Not for block types.
+/// from and to point at each array's first element (offset 0), of any alignment. Not for block types.
+/// REQUIRES: as for_each_run, but part may be empty; the places written do not overlap each other or those read.
 void copy_strided(const Box& part, const Strided& from_layout, const std::byte* from, const Strided& to_layout, std::byte* to,
                   size_t element_bytes);
 
 /// Up to 2 * rank + 1 disjoint boxes, in C order, that together are elements [first, first + count) of `whole` in its C order.
+/// REQUIRES: first + count <= whole.elements(). No boxes for count 0.
 std::vector<Box> boxes_of_range(const Box& whole, uint64_t first, uint64_t count);
 
 }  // namespace shardwright

@@ -1,0 +1,93 @@
+#!/usr/bin/env python3
+"""Writes the seeds of the parsers that no library's files feed: json, zip, codec, text. Run once; the result is in git."""
+import io
+import pathlib
+import struct
+import zipfile
+import zlib
+
+CORPUS = pathlib.Path(__file__).resolve().parent / "corpus"
+
+
+def put(target: str, name: str, content: bytes) -> None:
+    folder = CORPUS / target
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_bytes(content)
+
+
+def json_seeds() -> None:
+    put("fuzz_json", "index", b'{"metadata": {"total_size": 12.0}, "weight_map": {"/layers/d/vars": ["a_00000.weights.h5"]}}')
+    put("fuzz_json", "numbers", b'[0, -1, 1.5, 1e300, -0.0, 18446744073709551615, 9223372036854775808, 2e400]')
+    put("fuzz_json", "strings", rb'["\u00e9", "\ud83d\ude00", "\"\\\/\b\f\n\r\t", "\u0000"]')
+    put("fuzz_json", "lone_surrogate", rb'["\ud800"]')
+    put("fuzz_json", "duplicate_key", b'{"a": 1, "a": 2}')
+    put("fuzz_json", "duplicate_key_deep", b'{"a": [{"b": {"c": 1, "d": 2, "c": 3}}]}')
+    put("fuzz_json", "deep_127", b"[" * 127 + b"]" * 127)
+    put("fuzz_json", "deep_200", b"[" * 200 + b"]" * 200)
+    put("fuzz_json", "trailing", b"{} x")
+    put("fuzz_json", "bom", b"\xef\xbb\xbf{}")
+    put("fuzz_json", "bad_utf8", b'["\xff\xfe"]')
+    put("fuzz_json", "empty", b"")
+
+
+def zip_seeds() -> None:
+    def archive(**kwargs) -> bytes:
+        out = io.BytesIO()
+        with zipfile.ZipFile(out, "w", **kwargs) as made:
+            made.writestr(zipfile.ZipInfo("metadata.json"), b'{"keras_version": "3.15.1"}')
+            made.writestr(zipfile.ZipInfo("config.json"), b"{}")
+            made.writestr("model.weights.h5", b"\x89HDF\r\n\x1a\n" + bytes(100))
+        return out.getvalue()
+
+    stored = archive()
+    put("fuzz_zip", "stored", stored)
+    put("fuzz_zip", "deflated", archive(compression=zipfile.ZIP_DEFLATED))
+    put("fuzz_zip", "empty_archive", b"PK\5\6" + bytes(18))
+    put("fuzz_zip", "truncated", stored[:-30])
+    put("fuzz_zip", "comment", stored[:-2] + struct.pack("<H", 7) + b"comment")
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as made, made.open(zipfile.ZipInfo("big"), "w", force_zip64=True) as member:
+        member.write(b"zip64 local header")
+    put("fuzz_zip", "zip64_local", out.getvalue())
+    end = len(stored) - 22
+    count, length, start = struct.unpack("<HLL", stored[end + 10:end + 20])
+    zip64 = struct.pack("<4sQHHLLQQQQ", b"PK\6\6", 44, 45, 45, 0, 0, count, count, length, start)
+    locator = struct.pack("<4sLQL", b"PK\6\7", 0, end, 1)
+    last = struct.pack("<4sHHHHLLH", b"PK\5\6", 0, 0, 0xFFFF, 0xFFFF, 0xFFFFFFFF, 0xFFFFFFFF, 0)
+    put("fuzz_zip", "zip64_end", stored[:end] + zip64 + locator + last)
+    # Two directory records of one member: its range counts twice.
+    record = stored[start:start + length]
+    first = record[:46 + struct.unpack("<H", record[28:30])[0]]
+    doubled = first + record
+    put("fuzz_zip", "overlap", stored[:start] + doubled
+        + struct.pack("<4sHHHHLLH", b"PK\5\6", 0, 0, count + 1, count + 1, len(doubled), start, 0))
+
+
+def codec_seeds() -> None:
+    values = bytes(range(256)) * 16
+
+    def chunk(steps: bytes, encoded: bytes, cut: int, decoded: int = len(values)) -> bytes:
+        return bytes([len(steps)]) + steps + struct.pack("<I", decoded) + bytes([cut]) + encoded
+
+    put("fuzz_codec", "none", chunk(b"", values, 7))
+    for row in range(4):  # rows of codec_table, in any order
+        put("fuzz_codec", f"row{row}_zlib", chunk(bytes([row]), zlib.compress(values), 13))
+        put("fuzz_codec", f"row{row}_gzip", chunk(bytes([row]), zlib.compress(values, wbits=31), 13))
+        put("fuzz_codec", f"row{row}_raw", chunk(bytes([row + 64]), values, 200))
+        put("fuzz_codec", f"row{row}_short", chunk(bytes([row]), zlib.compress(values)[:-9], 0))
+        put("fuzz_codec", f"row{row}_bomb", chunk(bytes([row]), zlib.compress(bytes(1 << 20)), 0, 100))
+
+
+def text_seeds() -> None:
+    for i, text in enumerate(["5GB\n", "1.5GiB\n", "256mib\n", "-1MB\n", "5GBB\n", "1e3MB\n", "99999999999999TB\n", "*\nmodel.a",
+                              "model.*.w?ight\nmodel.layers.0.weight", "[a-c]*[!x]\nabc", "**a**b\naab", "../x\n", "a/../b\n",
+                              "C:\\x\n", "shards/a.safetensors\n", "version https://git-lfs.github.com/spec/v1\n",
+                              "<!DOCTYPE html>\n", "caf\u00e9\n\u00e9", "\0\n\0"]):
+        put("fuzz_text", f"seed_{i:02}", text.encode())
+
+
+if __name__ == "__main__":
+    json_seeds()
+    zip_seeds()
+    codec_seeds()
+    text_seeds()

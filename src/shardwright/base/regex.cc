@@ -1,0 +1,181 @@
+#include "shardwright/base/regex.h"
+
+#define PCRE2_CODE_UNIT_WIDTH 8
+#include <pcre2.h>
+
+#include <vector>
+
+namespace shardwright {
+
+struct Regex::Code {
+  std::string pattern;
+  pcre2_code* compiled = nullptr;
+  pcre2_match_context* limits = nullptr;
+  Code() = default;
+  Code(const Code&) = delete;
+  ~Code() {
+    pcre2_code_free(compiled);
+    pcre2_match_context_free(limits);
+  }
+};
+
+namespace {
+
+constexpr uint32_t kMatchLimit = 1'000'000, kDepthLimit = 10'000;
+
+struct FreeMatch {
+  void operator()(pcre2_match_data* data) const { pcre2_match_data_free(data); }
+};
+using Match = std::unique_ptr<pcre2_match_data, FreeMatch>;
+
+Error refuse(std::string_view pattern, size_t at, std::string what) {
+  return fail(Code::kInvalidArgument, "regular expression '" + std::string(pattern) + "': " + what + " at position " + std::to_string(at));
+}
+
+/// What PCRE2 and Python read differently without an error.
+Status check_dialect(std::string_view pattern) {
+  bool in_class = false;
+  for (size_t i = 0; i < pattern.size(); ++i) {
+    auto rest = pattern.substr(i);
+    if (rest[0] == '\\') {
+      if (rest.size() > 1 && rest[1] == 'Z') return refuse(pattern, i, "\\Z means another place than in Python; write (?!\\n)$ instead");
+      ++i;
+    } else if (in_class) {
+      if (rest.starts_with("[:")) return refuse(pattern, i, "Python has no POSIX classes");
+      in_class = rest[0] != ']';
+    } else if (rest[0] == '[') {
+      in_class = true;
+      if (rest.starts_with("[]") || rest.starts_with("[^]")) i += rest[1] == '^' ? 2 : 1;
+      if (rest.starts_with("[[:")) return refuse(pattern, i, "Python has no POSIX classes");
+    } else if (rest.starts_with("{,")) {
+      return refuse(pattern, i, "{,n} is read as text; write {0,n}");
+    } else if (rest.starts_with("(?a)")) {
+      return refuse(pattern, i, "(?a) is not supported");
+    }
+  }
+  return {};
+}
+
+struct Found {
+  bool matched = false;
+  Match match;
+};
+
+Result<Found> run(const pcre2_code* code, pcre2_match_context* limits, std::string_view pattern, std::string_view text, size_t from,
+                  uint32_t options) {
+  Found found;
+  found.match.reset(pcre2_match_data_create_from_pattern(code, nullptr));
+  int count = pcre2_match(code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), from, options, found.match.get(), limits);
+  if (count == PCRE2_ERROR_NOMATCH) return found;
+  if (count < 0) {
+    bool limit = count == PCRE2_ERROR_MATCHLIMIT || count == PCRE2_ERROR_DEPTHLIMIT || count == PCRE2_ERROR_HEAPLIMIT;
+    return fail(limit ? Code::kResourceExhausted : Code::kInvalidArgument,
+                "regular expression '" + std::string(pattern) + (limit ? "' takes too long on a name" : "' cannot be applied"))
+        .with_found(std::string(text.substr(0, 200)));
+  }
+  found.matched = true;
+  return found;
+}
+
+std::string_view group(const Found& found, std::string_view text, uint32_t number) {
+  auto ends = pcre2_get_ovector_pointer(found.match.get());
+  if (number >= pcre2_get_ovector_count(found.match.get()) || ends[2 * number] == PCRE2_UNSET) return {};
+  return text.substr(ends[2 * number], ends[2 * number + 1] - ends[2 * number]);
+}
+
+/// One piece of a replacement: text, or the number of a group.
+struct Piece {
+  std::string text;
+  int group = -1;
+};
+
+Result<std::vector<Piece>> parse_replacement(const pcre2_code* code, std::string_view replacement) {
+  std::vector<Piece> pieces(1);
+  auto bad = [&](std::string what) { return fail(Code::kInvalidArgument, "replacement '" + std::string(replacement) + "': " + what); };
+  uint32_t groups = 0;
+  pcre2_pattern_info(code, PCRE2_INFO_CAPTURECOUNT, &groups);
+  for (size_t i = 0; i < replacement.size(); ++i) {
+    if (replacement[i] != '\\') {
+      pieces.back().text += replacement[i];
+      continue;
+    }
+    auto rest = replacement.substr(i + 1);
+    std::string_view name;
+    if (rest.starts_with("\\")) {
+      pieces.back().text += '\\';
+      ++i;
+      continue;
+    }
+    if (rest.starts_with("g<") && rest.find('>') != rest.npos) {
+      name = rest.substr(2, rest.find('>') - 2);
+      i += name.size() + 3;
+    } else {
+      name = rest.substr(0, rest.find_first_not_of("0123456789") == rest.npos ? rest.size() : rest.find_first_not_of("0123456789")).substr(0, 2);
+      i += name.size();
+    }
+    if (name.empty()) return bad("unknown escape");
+    bool digits = name.find_first_not_of("0123456789") == name.npos;
+    int number = digits ? std::atoi(std::string(name).c_str())
+                        : pcre2_substring_number_from_name(code, reinterpret_cast<PCRE2_SPTR>(std::string(name).c_str()));
+    if (number < 0 || static_cast<uint32_t>(number) > groups) return bad("no group " + std::string(name));
+    pieces.push_back({{}, number});
+    pieces.push_back({});
+  }
+  return pieces;
+}
+
+}  // namespace
+
+Result<Regex> Regex::compile(std::string_view pattern) {
+  SHARDWRIGHT_TRY(check_dialect(pattern));
+  auto code = std::make_shared<Code>();
+  code->pattern = pattern;
+  int error = 0;
+  size_t at = 0;
+  code->compiled = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(), PCRE2_UTF | PCRE2_UCP | PCRE2_MATCH_INVALID_UTF,
+                                 &error, &at, nullptr);
+  if (code->compiled == nullptr) {
+    char text[256] = {};
+    pcre2_get_error_message(error, reinterpret_cast<PCRE2_UCHAR*>(text), sizeof text);
+    return refuse(pattern, at, text);
+  }
+  pcre2_jit_compile(code->compiled, PCRE2_JIT_COMPLETE);  // without JIT it only runs slower
+  code->limits = pcre2_match_context_create(nullptr);
+  pcre2_set_match_limit(code->limits, kMatchLimit);
+  pcre2_set_depth_limit(code->limits, kDepthLimit);
+  return Regex(std::move(code));
+}
+
+Result<bool> Regex::search(std::string_view text) const {
+  SHARDWRIGHT_ASSIGN(auto found, run(code_->compiled, code_->limits, code_->pattern, text, 0, 0));
+  return found.matched;
+}
+
+Result<bool> Regex::fullmatch(std::string_view text) const {
+  SHARDWRIGHT_ASSIGN(auto found, run(code_->compiled, code_->limits, code_->pattern, text, 0, PCRE2_ANCHORED | PCRE2_ENDANCHORED));
+  return found.matched;
+}
+
+Result<std::string> Regex::substitute(std::string_view replacement, std::string_view text) const {
+  SHARDWRIGHT_ASSIGN(auto pieces, parse_replacement(code_->compiled, replacement));
+  std::string out;
+  size_t copied = 0, from = 0;
+  while (from <= text.size()) {
+    SHARDWRIGHT_ASSIGN(auto found, run(code_->compiled, code_->limits, code_->pattern, text, from, 0));
+    if (!found.matched) break;
+    auto ends = pcre2_get_ovector_pointer(found.match.get());
+    out += text.substr(copied, ends[0] - copied);
+    for (const auto& piece : pieces) out += piece.group < 0 ? std::string_view(piece.text) : group(found, text, static_cast<uint32_t>(piece.group));
+    copied = from = ends[1];
+    if (ends[0] != ends[1]) continue;
+    // After an empty match the search goes on behind the next character.
+    do ++from;
+    while (from < text.size() && (static_cast<unsigned char>(text[from]) & 0xC0) == 0x80);
+  }
+  if (copied < text.size()) out += text.substr(copied);
+  return out;
+}
+
+const std::string& Regex::pattern() const { return code_->pattern; }
+
+}  // namespace shardwright

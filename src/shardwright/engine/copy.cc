@@ -1,0 +1,226 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "shardwright/base/text.h"
+#include "shardwright/engine/jobs.h"
+#include "shardwright/engine/manifest.h"
+#include "shardwright/engine/memory_watch.h"
+#include "shardwright/engine/select.h"
+#include "shardwright/engine/target.h"
+
+namespace shardwright {
+namespace {
+
+constexpr uint64_t kCopyBlock = 1 * MiB;
+
+/// One copy, from opened source to committed target.
+class Copy {
+ public:
+  Copy(const CopyRequest& request, const JobOptions& options) : request_(request), options_(options) {}
+
+  Result<CopySummary> run() {
+    SHARDWRIGHT_TRY(prepare());
+    if (request_.dry_run) return summarize();
+    SHARDWRIGHT_TRY(write());
+    if (request_.manifest) SHARDWRIGHT_TRY(write_manifest(request_.target, options_, receipts_));
+    return summarize();
+  }
+
+ private:
+  /// Everything that can be refused is refused here, before the first write.
+  Status prepare() {
+    SHARDWRIGHT_ASSIGN(source_, open_checkpoint(request_.source, options_.open));
+    summary_.warnings = source_.notes;
+    SHARDWRIGHT_ASSIGN(target_, resolve_target(request_, source_));
+    SHARDWRIGHT_ASSIGN(selected_, select_tensors(source_.catalog, request_.select));
+    SHARDWRIGHT_TRY(make_draft());
+    SHARDWRIGHT_ASSIGN(plan_, plan_write(source_.catalog, *draft_, selected_.origin, plan_options()));
+    for (const auto& warning : draft_->warnings()) summary_.warnings.push_back(warning);
+    choose_side_files();
+    SHARDWRIGHT_TRY(check_collisions());
+    return check_room();
+  }
+
+  PlanOptions plan_options() const {
+    PlanOptions options = options_.plan;
+    options.checksums = options.checksums || request_.manifest;
+    return options;
+  }
+
+  Status make_draft() {
+    WriteOptions write;
+    write.name = target_.name;
+    write.max_shard_bytes = target_.max_shard_bytes;
+    write.strict = request_.strict;
+    if (target_.format == &kKerasArchive) {
+      bool there = target_.exists;
+      if (!there && source_.format != &kKerasArchive)
+        return fail(Code::kInvalidArgument, "weights alone make no .keras archive").at_path(request_.target)
+            .with_hint("copy onto an existing .keras file with --overwrite: its weights are replaced, its model is kept");
+      write.base_store = there ? target_.store.get() : source_.store.get();
+      write.base_key = there ? target_.store_key(target_.name) : source_.at;
+    }
+    SHARDWRIGHT_ASSIGN(draft_, target_.format->draft(selected_.want, write));
+    return {};
+  }
+
+  /// Files that go along. Into a directory of its own: all; onto the source itself: they are there.
+  void choose_side_files() {
+    const auto& files = selected_.want.side_files();
+    if (files.empty() || target_.own_source || target_.format == &kKerasArchive) return;
+    if (target_.is_directory) {
+      side_files_.assign(files.begin(), files.end());
+      return;
+    }
+    summary_.warnings.push_back(fmt::format("{} stay{} behind: {} is written alone", files.size() == 1 ? "'" + files[0].name + "'" : fmt::format("{} side files ('{}', ...)", files.size(), files[0].name),
+                                            files.size() == 1 ? "s" : "", target_.name));
+  }
+
+  std::vector<std::string> new_keys() const {
+    std::vector<std::string> keys;
+    for (const auto& file : side_files_) keys.push_back(file.name);
+    for (const auto& object : plan_.objects) keys.push_back(object.key);
+    return keys;
+  }
+
+  /// A file that is no part of the old set is not replaced unasked.
+  Status check_collisions() {
+    std::set<std::string> old(target_.old_members.begin(), target_.old_members.end());
+    for (const auto& key : new_keys()) {
+      if (request_.overwrite || (target_.own_source && old.contains(key))) continue;
+      SHARDWRIGHT_ASSIGN(auto size, target_.store->size(target_.store_key(key)));
+      if (size)
+        return fail(Code::kAlreadyExists, "a file of this name is there already").at_path(target_.store->describe(target_.store_key(key)))
+            .with_hint("--overwrite replaces it");
+    }
+    return {};
+  }
+
+  Status check_room() {
+    uint64_t bytes = 0, objects = plan_.objects.size() + side_files_.size() + 4;
+    for (const auto& object : plan_.objects) bytes += object.size == kUnknown ? 0 : object.size;
+    for (auto& file : side_files_) {
+      if (file.length == kUnknown) {
+        SHARDWRIGHT_ASSIGN(auto size, source_.store->size(file.key));
+        if (!size) return fail(Code::kNotFound, "a file that belongs to the checkpoint is gone").at_path(source_.store->describe(file.key));
+        file.length = *size - file.offset;
+      }
+      bytes += file.length;
+    }
+    SHARDWRIGHT_ASSIGN(auto room, target_.store->room(target_.directory));
+    if (!room || request_.dry_run) return {};
+    auto full = [&](std::string what, std::string found, std::string expected) {
+      return fail(Code::kResourceExhausted, "not enough " + what + " at the target").at_path(request_.target)
+          .with_found(std::move(found)).with_expected(std::move(expected));
+    };
+    if (room->bytes < bytes) return full("disk space", format_bytes(room->bytes) + " free", format_bytes(bytes));
+    if (room->objects < objects) return full("inodes", format_count(room->objects) + " free", format_count(objects));
+    return {};
+  }
+
+  Status write() {
+    SHARDWRIGHT_ASSIGN(transaction_, target_.store->begin(target_.directory));
+    Calls calls;
+    calls.keep_going = [&](uint64_t done, uint64_t total) {
+      watch_.sample();
+      return !options_.progress || options_.progress("copy", done, total);
+    };
+    SHARDWRIGHT_ASSIGN(auto executed, execute(plan_, {source_.store.get(), draft_.get(), transaction_.get()}, calls));
+    budget_peak_ = executed.peak_bytes;
+    receipts_ = std::move(executed.receipts);
+    for (const auto& file : side_files_) SHARDWRIGHT_TRY(carry(file));
+    return publish();
+  }
+
+  Status carry(const Catalog::SideFile& file) {
+    SHARDWRIGHT_ASSIGN(auto writer, transaction_->create(file.name, file.length));
+    Bytes block(std::min<uint64_t>(kCopyBlock, file.length));
+    for (uint64_t at = 0; at < file.length;) {
+      auto part = MutableView(block).first(std::min<uint64_t>(block.size(), file.length - at));
+      ReadOp read{file.key, file.offset + at, part};
+      SHARDWRIGHT_TRY(source_.store->read({&read, 1}));
+      WriteOp op{at, part};
+      SHARDWRIGHT_TRY(writer->write({&op, 1}));
+      at += part.size();
+    }
+    sealed_bytes_ += file.length;
+    return writer->finish(file.length);
+  }
+
+  Status put(const std::string& key, View bytes) {
+    SHARDWRIGHT_ASSIGN(auto writer, transaction_->create(key, bytes.size()));
+    WriteOp op{0, bytes};
+    if (!bytes.empty()) SHARDWRIGHT_TRY(writer->write({&op, 1}));
+    sealed_bytes_ += bytes.size();
+    return writer->finish(bytes.size());
+  }
+
+  Status publish() {
+    Publication publication;
+    publication.keys = new_keys();
+    SHARDWRIGHT_ASSIGN(auto sealed, draft_->seal(receipts_));
+    // What a manifest said of the old set does not hold for the new one.
+    SHARDWRIGHT_ASSIGN(auto manifest, manifest_without(*target_.store, target_.store_key(kManifestName), target_.old_members));
+    if (manifest && !manifest->empty()) {
+      SHARDWRIGHT_TRY(put(std::string(kManifestName), *manifest));
+      publication.keys.insert(publication.keys.begin(), std::string(kManifestName));
+    }
+    for (const auto& [key, bytes] : sealed) {
+      SHARDWRIGHT_TRY(put(key, bytes));
+      publication.keys.push_back(key);
+      summary_.objects.emplace_back(key, bytes.size());
+    }
+    std::set<std::string> fresh(publication.keys.begin(), publication.keys.end());
+    for (size_t i = 0; i < target_.old_members.size(); ++i) {
+      const auto& member = target_.old_members[i];
+      if (!fresh.contains(member)) publication.stale.push_back(member);
+      if (i < target_.old_entries) publication.entries.push_back(member);
+    }
+    if (manifest && manifest->empty()) publication.stale.emplace_back(kManifestName);
+    if (options_.progress) options_.progress("sync", 1, 1);
+    return transaction_->commit(publication);
+  }
+
+  CopySummary summarize() {
+    watch_.sample();
+    auto& s = summary_;
+    s.source = request_.source;
+    s.target = request_.target;
+    s.format = target_.format->name;
+    s.tensors = selected_.want.size();
+    s.shards = plan_.objects.size();
+    s.reread = plan_.summary.reread;
+    s.seconds = watch_.seconds();
+    std::vector<std::pair<std::string, uint64_t>> objects;
+    for (const auto& object : plan_.objects) objects.emplace_back(object.key, object.size);
+    objects.insert(objects.end(), s.objects.begin(), s.objects.end());
+    s.objects = std::move(objects);
+    s.bytes_read = request_.dry_run ? plan_.summary.read_bytes : source_.store->bytes_read();
+    s.bytes_written = sealed_bytes_;
+    for (const auto& object : plan_.objects) s.bytes_written += object.size == kUnknown ? 0 : object.size;
+    s.peak_memory_bytes = std::max(watch_.peak(), budget_peak_);
+    return std::move(s);
+  }
+
+  const CopyRequest& request_;
+  const JobOptions& options_;
+  MemoryWatch watch_;
+  Checkpoint source_;
+  Target target_;
+  Selected selected_;
+  std::unique_ptr<Draft> draft_;
+  Plan plan_;
+  std::vector<Catalog::SideFile> side_files_;
+  std::unique_ptr<Transaction> transaction_;
+  std::vector<Receipt> receipts_;
+  CopySummary summary_;
+  uint64_t sealed_bytes_ = 0, budget_peak_ = 0;
+};
+
+}  // namespace
+
+Result<CopySummary> copy_checkpoint(const CopyRequest& request, const JobOptions& options) { return Copy(request, options).run(); }
+
+}  // namespace shardwright

@@ -1,0 +1,51 @@
+/// One object while it is written: its writer, what is known of its segments, and whose turn it is to append.
+#pragma once
+
+#include <condition_variable>
+#include <memory>
+#include <mutex>
+#include <stop_token>
+#include <vector>
+
+#include "shardwright/engine/execute.h"
+#include "shardwright/engine/write_part.h"
+
+namespace shardwright {
+
+/// Thread-safe where said. One per lane of a plan that writes files.
+class LaneWriter {
+ public:
+  LaneWriter(const Plan& plan, const Lane& lane, const Ends& ends) : plan_(plan), lane_(lane), ends_(ends) {}
+
+  /// Creates the object, once. Thread-safe.
+  Status open();
+  /// Writes the parts of a task (values ready in `buffer`). In append form waits until `ticket` tasks of this lane are done. Thread-safe.
+  /// input: the whole task buffer, for parts that gather while they write (kEncode, kStream).
+  Status write(const Task& task, uint64_t ticket, MutableView buffer, const std::stop_token& stop);
+  /// After the last task: late segments, then durable. Fills `receipts` in segment order. One thread.
+  Status finish(std::vector<Receipt>& receipts);
+
+ private:
+  struct Stored {
+    uint64_t offset = kUnknown, length = 0;
+    std::vector<PartChecksum> parts;  ///< by part; empty without checksums
+  };
+  bool appends() const { return plan_.objects[lane_.object].size == kUnknown; }
+  Status wait_turn(uint64_t ticket, const std::stop_token& stop);
+  Status append(uint32_t segment, View bytes);  ///< REQUIRES: our turn
+  Status append_task(const Task& task, uint64_t ticket, MutableView buffer, const std::stop_token& stop);
+  Status encode(const Part& part, uint64_t ticket, MutableView buffer, const std::stop_token& stop);
+  void keep(const Part& part, const std::vector<PartChecksum>& checksums);
+  Receipt receipt_of(size_t segment) const;
+
+  const Plan& plan_;
+  const Lane& lane_;
+  const Ends& ends_;
+  std::mutex mutex_;
+  std::condition_variable_any turn_changed_;
+  std::unique_ptr<Writer> writer_;
+  std::vector<Stored> stored_;  ///< by segment
+  uint64_t turn_ = 0, end_ = 0;
+};
+
+}  // namespace shardwright

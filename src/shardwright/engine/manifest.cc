@@ -1,0 +1,164 @@
+#include "shardwright/engine/manifest.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <tuple>
+
+#include "shardwright/base/json.h"
+#include "shardwright/base/text.h"
+
+namespace shardwright {
+namespace {
+
+constexpr uint64_t kMaxManifestBytes = GiB;
+constexpr int kVersion = 1;
+
+Error bad_manifest(std::string_view key, std::string what) {
+  return fail(Code::kCorrupt, "manifest: " + std::move(what)).at_path(std::string(key)).with_hint("`shardwright hash PATH --write` makes a new one");
+}
+
+std::string entry_text(const Manifest& manifest) {
+  std::string out = "{\n   \"content\": {";
+  bool first = true;
+  for (const auto& [name, hash] : manifest.content) {
+    out += fmt::format("{}\n    {}: {{\"dtype\": \"{}\", \"shape\": {}, \"hash\": \"{}\"}}", first ? "" : ",", json_quote(name),
+                       dtype_row(hash.dtype).name, shape_text(hash.shape), hash.hash);
+    first = false;
+  }
+  out += "\n   },\n   \"stored\": [";
+  first = true;
+  for (const auto& sum : manifest.stored) {
+    out += fmt::format("{}\n    {{\"file\": {}, \"offset\": {}, \"length\": {}, \"crc32c\": \"{:08x}\"}}", first ? "" : ",", json_quote(sum.file),
+                       sum.offset, sum.length, sum.crc32c);
+    first = false;
+  }
+  return out + "\n   ]\n  }";
+}
+
+std::string document(const std::map<std::string, std::string>& entries) {
+  std::string out = fmt::format("{{\n \"version\": {},\n \"checkpoints\": {{", kVersion);
+  bool first = true;
+  for (const auto& [name, text] : entries) {
+    out += fmt::format("{}\n  {}: {}", first ? "" : ",", json_quote(name), text);
+    first = false;
+  }
+  return out + "\n }\n}\n";
+}
+
+Result<Json> parse(std::string_view key, View bytes) {
+  auto json = parse_json(text_of(bytes));
+  if (!json.ok()) return bad_manifest(key, json.error().message);
+  bool fits = json->is_object() && json->contains("version") && json->contains("checkpoints") && (*json)["checkpoints"].is_object();
+  if (!fits) return bad_manifest(key, "not of the expected shape");
+  if ((*json)["version"] != kVersion)
+    return fail(Code::kUnsupported, "manifest of another version").at_path(std::string(key))
+        .with_found((*json)["version"].dump()).with_expected(std::to_string(kVersion));
+  return std::move(*json);
+}
+
+std::string text_field(const Json& object, const char* name) {
+  auto at = object.is_object() ? object.find(name) : object.end();
+  return at != object.end() && at->is_string() ? at->get<std::string>() : std::string();
+}
+std::optional<uint64_t> number_field(const Json& object, const char* name) {
+  auto at = object.is_object() ? object.find(name) : object.end();
+  if (at == object.end() || !at->is_number_unsigned()) return std::nullopt;
+  return at->get<uint64_t>();
+}
+
+Result<Manifest> parse_entry(std::string_view key, const Json& entry) {
+  Manifest out;
+  if (!entry.is_object() || !entry.contains("content") || !entry["content"].is_object() || !entry.contains("stored") || !entry["stored"].is_array())
+    return bad_manifest(key, "entry without content and stored");
+  for (const auto& [name, row] : entry["content"].items()) {
+    TensorHash hash{name, DType::kU8, {}, text_field(row, "hash")};
+    auto dtype = dtype_from_name(text_field(row, "dtype"));
+    if (!dtype || hash.hash.size() != 32 || !row.contains("shape") || !row["shape"].is_array()) return bad_manifest(key, "bad entry for tensor '" + name + "'");
+    hash.dtype = *dtype;
+    for (const auto& extent : row["shape"]) {
+      if (!extent.is_number_integer()) return bad_manifest(key, "bad shape for tensor '" + name + "'");
+      hash.shape.push_back(extent.get<int64_t>());
+    }
+    out.content.emplace(name, std::move(hash));
+  }
+  for (const auto& row : entry["stored"]) {
+    auto offset = number_field(row, "offset"), length = number_field(row, "length");
+    auto crc = text_field(row, "crc32c");
+    if (!offset || !length || crc.size() != 8) return bad_manifest(key, "bad stored range");
+    out.stored.push_back({text_field(row, "file"), *offset, *length, static_cast<uint32_t>(std::strtoul(crc.c_str(), nullptr, 16))});
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string manifest_entry(const Checkpoint& checkpoint) {
+  return checkpoint.catalog.members().empty() ? checkpoint.at : checkpoint.catalog.members().front();
+}
+
+Result<std::optional<Manifest>> read_manifest(Store& store, std::string_view key, std::string_view entry) {
+  SHARDWRIGHT_ASSIGN(auto size, store.size(key));
+  if (!size) return std::optional<Manifest>();
+  SHARDWRIGHT_ASSIGN(auto bytes, read_object(store, key, kMaxManifestBytes));
+  SHARDWRIGHT_ASSIGN(auto json, parse(store.describe(key), bytes));
+  auto at = json["checkpoints"].find(std::string(entry));
+  if (at == json["checkpoints"].end()) return std::optional<Manifest>();
+  SHARDWRIGHT_ASSIGN(auto manifest, parse_entry(store.describe(key), *at));
+  return std::optional(std::move(manifest));
+}
+
+Result<std::optional<Bytes>> manifest_without(Store& store, std::string_view key, const std::vector<std::string>& entries) {
+  SHARDWRIGHT_ASSIGN(auto size, store.size(key));
+  if (!size) return std::optional<Bytes>();
+  SHARDWRIGHT_ASSIGN(auto bytes, read_object(store, key, kMaxManifestBytes));
+  auto json = parse(store.describe(key), bytes);
+  if (!json.ok()) return std::optional<Bytes>();  // not ours to judge here; verify names it
+  auto& checkpoints = (*json)["checkpoints"];
+  size_t before = checkpoints.size();
+  for (const auto& entry : entries) checkpoints.erase(entry);
+  if (checkpoints.size() == before) return std::optional<Bytes>();
+  if (checkpoints.empty()) return std::optional(Bytes());
+  std::map<std::string, std::string> kept;
+  for (const auto& [name, entry] : checkpoints.items()) {
+    SHARDWRIGHT_ASSIGN(auto manifest, parse_entry(key, entry));
+    kept.emplace(name, entry_text(manifest));
+  }
+  return std::optional(bytes_of(document(kept)));
+}
+
+Status write_manifest(const std::string& path, const JobOptions& options, const std::vector<Receipt>& receipts) {
+  SHARDWRIGHT_ASSIGN(auto checkpoint, open_checkpoint(path, options.open));
+  SHARDWRIGHT_ASSIGN(auto manifest, survey(checkpoint, /*stored=*/true, options));
+  std::map<std::tuple<std::string, uint64_t, uint64_t>, uint32_t> written;
+  for (const auto& receipt : receipts)
+    if (receipt.tensor != kNoTensor && receipt.place.object < checkpoint.catalog.objects().size())
+      written[{checkpoint.catalog.objects()[receipt.place.object].key, receipt.place.offset, receipt.place.length}] = receipt.crc32c;
+  for (const auto& sum : manifest.stored) {
+    auto at = written.find({sum.file, sum.offset, sum.length});
+    if (at != written.end() && at->second != sum.crc32c)
+      return fail(Code::kCorrupt, "bytes read back differ from the bytes written").at_path(checkpoint.store->describe(sum.file)).at_offset(sum.offset)
+          .with_found(fmt::format("CRC-32C {:08x}", sum.crc32c)).with_expected(fmt::format("{:08x}", at->second)).with_hint("check the disk");
+  }
+  std::map<std::string, std::string> entries;
+  auto& store = *checkpoint.store;
+  SHARDWRIGHT_ASSIGN(auto size, store.size(kManifestName));
+  if (size) {
+    SHARDWRIGHT_ASSIGN(auto bytes, read_object(store, kManifestName, kMaxManifestBytes));
+    SHARDWRIGHT_ASSIGN(auto json, parse(store.describe(kManifestName), bytes));
+    for (const auto& [name, entry] : json["checkpoints"].items()) {
+      SHARDWRIGHT_ASSIGN(auto other, parse_entry(store.describe(kManifestName), entry));
+      entries.emplace(name, entry_text(other));
+    }
+  }
+  entries[manifest_entry(checkpoint)] = entry_text(manifest);
+  auto text = document(entries);
+  SHARDWRIGHT_ASSIGN(auto transaction, store.begin(""));
+  SHARDWRIGHT_ASSIGN(auto writer, transaction->create(kManifestName, text.size()));
+  WriteOp op{0, view_of(text)};
+  SHARDWRIGHT_TRY(writer->write({&op, 1}));
+  SHARDWRIGHT_TRY(writer->finish(text.size()));
+  return transaction->commit({{std::string(kManifestName)}, {}, {}});
+}
+
+}  // namespace shardwright

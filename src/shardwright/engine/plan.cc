@@ -1,0 +1,282 @@
+#include "shardwright/engine/plan.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "shardwright/base/checksum.h"
+#include "shardwright/base/text.h"
+#include "shardwright/engine/task.h"
+#include "shardwright/format/coverage.h"
+#include "shardwright/tensor/convert.h"
+
+namespace shardwright {
+namespace {
+
+std::vector<Box> boxes_of(std::span<const Piece> pieces) {
+  std::vector<Box> boxes;
+  for (const Piece& piece : pieces) boxes.push_back(piece.box);
+  return boxes;
+}
+
+/// A budget below this cannot hold even small parts.
+constexpr uint64_t kLeastBudget = 1 * MiB;
+
+class Planner {
+ public:
+  Planner(const Catalog& from, const Catalog& to, std::span<const TensorId> origin, const PlanOptions& options) : origin_(origin) {
+    plan_.from = from;
+    plan_.to = to;
+    plan_.options = options;
+    auto cores = static_cast<int>(std::thread::hardware_concurrency());
+    plan_.workers = options.threads > 0 ? options.threads : std::clamp(cores, 2, 4);
+    // Every worker holds one task, and the next one may be granted while an ordered append or a consumer waits.
+    plan_.part_limit = std::min(options.part_bytes, options.memory_bytes / static_cast<uint64_t>(plan_.workers + 1));
+    plan_.part_limit = std::max<uint64_t>(plan_.part_limit / (64 * KiB) * (64 * KiB), 64 * KiB);
+  }
+
+  Status check_budget() const {
+    if (plan_.options.memory_bytes >= kLeastBudget) return {};
+    return fail(Code::kInvalidArgument, "the memory budget is too small")
+        .with_found(format_bytes(plan_.options.memory_bytes))
+        .with_expected("at least " + format_bytes(kLeastBudget));
+  }
+
+  Status decoders() {
+    for (TensorId id = 0; id < plan_.from.size(); ++id) {
+      if (plan_.from.flat(id)) continue;
+      for (const Piece& piece : plan_.from.pieces(id)) {
+        if (piece.encoding < plan_.decode_windows.size() && plan_.decode_windows[piece.encoding] != kUnknown) continue;
+        plan_.decode_windows.resize(std::max<size_t>(plan_.decode_windows.size(), piece.encoding + 1), kUnknown);
+        auto& window = plan_.decode_windows[piece.encoding];
+        const auto& encoding = plan_.from.encoding(piece.encoding);
+        window = 0;
+        if (encoding.chain.empty()) continue;
+        auto decoder = make_decoder(encoding.chain, encoding.decoded_bytes);
+        if (!decoder.ok()) return std::move(decoder.error()).at_tensor(std::string(plan_.from.spec(id).name));
+        window = (*decoder)->window_bytes();
+      }
+    }
+    return {};
+  }
+
+  /// Adds the moves that fill one tensor, or one segment of a file.
+  Status add(Lane& lane, TensorId to, uint32_t segment, bool consumer) {
+    TensorId from = origin_.empty() ? to : origin_[to];
+    auto source = plan_.from.spec(from), target = plan_.to.spec(to);
+    if (!std::ranges::equal(source.shape, target.shape))
+      return fail(Code::kInvalidArgument, "shapes differ").at_tensor(std::string(target.name))
+          .with_found(shape_text(source.shape)).with_expected(shape_text(target.shape));
+    Move move{from, to, segment, 0, Move::kRegion};
+    bool files = !lane.segments.empty();
+    if (files && lane.segments[segment].piece != kWholeTensor) {
+      auto piece = plan_.to.pieces(to)[lane.segments[segment].piece];
+      if (!plan_.to.encoding(piece.encoding).chain.empty()) move.mode = Move::kEncode;
+    }
+    std::shared_ptr<PieceIndex> pieces;
+    if (needs_pieces(plan_, lane, move)) {
+      pieces = std::make_shared<PieceIndex>(plan_.from, from);
+      SHARDWRIGHT_TRY(check_pieces(*pieces, source.name));
+    }
+    auto geometry = move_geometry(plan_, lane, move, pieces.get());
+    if (geometry.in != geometry.out && !can_convert(geometry.in, geometry.out))
+      return fail(Code::kUnsupported, fmt::format("no conversion from {} to {}", dtype_row(geometry.in).name, dtype_row(geometry.out).name))
+          .at_tensor(std::string(source.name));
+    if (pieces && move.mode == Move::kRegion && stream(*pieces, geometry, consumer)) {
+      move.mode = Move::kStream;
+      for (uint32_t i = 0; i < pieces->all().size(); ++i) {
+        move.source_piece = i;
+        lane.moves.push_back(move);
+      }
+    } else {
+      lane.moves.push_back(move);
+    }
+    count(lane, geometry, pieces.get(), from);
+    return {};
+  }
+
+  Result<Plan> finish() {
+    auto& summary = plan_.summary;
+    summary.objects = plan_.objects.size();
+    summary.reread = distinct_ == 0 ? 1.0 : static_cast<double>(summary.read_bytes) / static_cast<double>(distinct_);
+    for (size_t lane = 0; lane < plan_.lanes.size(); ++lane) {
+      if (!irregular_) break;  // flat moves are cut to the limit; only boxes and codecs need to be asked
+      TaskCutter cutter(plan_, lane);
+      while (auto task = cutter.next()) summary.need_bytes = std::max(summary.need_bytes, task->need_bytes);
+    }
+    summary.need_bytes = std::max(summary.need_bytes, largest_part_);
+    if (summary.need_bytes > plan_.options.memory_bytes)
+      return fail(Code::kResourceExhausted, "the memory budget is too small for this plan")
+          .with_found(format_bytes(plan_.options.memory_bytes))
+          .with_expected(fmt::format("at least {} ({} bytes)", format_bytes(summary.need_bytes), summary.need_bytes))
+          .with_hint(fmt::format("--memory {}", format_bytes_exact(summary.need_bytes)));
+    return std::move(plan_);
+  }
+
+  Plan& plan() { return plan_; }
+
+ private:
+  static std::string format_bytes_exact(uint64_t bytes) { return fmt::format("{}MiB", (bytes + MiB - 1) / MiB); }
+
+  /// What the engine takes for granted of a tensor's pieces.
+  Status check_pieces(const PieceIndex& pieces, std::string_view name) const {
+    DType stored = pieces.all().empty() ? DType::kU8 : plan_.from.encoding(pieces.all().front().encoding).stored;
+    for (const auto& piece : pieces.all()) {
+      const auto& encoding = plan_.from.encoding(piece.encoding);
+      if (piece.place.site == Place::kCall && pieces.all().size() > 1)
+        return fail(Code::kUnsupported, "a producer must make the whole tensor").at_tensor(std::string(name));
+      if (encoding.stored != stored || encoding.big_endian != plan_.from.encoding(pieces.all().front().encoding).big_endian) return fail(Code::kUnsupported, "its pieces are stored in different dtypes or byte orders").at_tensor(std::string(name));
+      bool strided = std::any_of(piece.strides.begin(), piece.strides.end(), [](int64_t stride) { return stride < 0; });
+      if (strided && piece.place.site == Place::kExtent)
+        return fail(Code::kUnsupported, "stored with negative strides").at_tensor(std::string(name));
+    }
+    return {};
+  }
+
+  /// Encoded pieces that do not fit a part are decoded once and scattered, where the target takes boxes in any order.
+  bool stream(const PieceIndex& pieces, const Geometry& geometry, bool consumer) const {
+    if (pieces.all().empty() || plan_.from.encoding(pieces.all().front().encoding).chain.empty()) return false;
+    bool one = pieces.all().size() == 1;
+    if (!one && (consumer || plan_.options.checksums)) return false;  // boxes must come in C order
+    // A slab that ends inside a row of chunks would decode those chunks again.
+    auto rows = static_cast<uint64_t>(pieces.all().front().box.extent.empty() ? 1 : pieces.all().front().box.extent[0]);
+    return geometry.cut.parts() > 1 && (geometry.cut.outer > 1 || geometry.cut.step % rows != 0);
+  }
+
+  void count(const Lane& lane, const Geometry& geometry, const PieceIndex* pieces, TensorId from) {
+    auto& summary = plan_.summary;
+    ++summary.tensors;
+    auto elements = geometry.box.elements();
+    uint64_t in = bytes_of_elements(geometry.in, elements).value_or(0), out = bytes_of_elements(geometry.out, elements).value_or(0);
+    summary.work_bytes += in;
+    if (!lane.segments.empty()) summary.written_bytes += out;
+    summary.parts += geometry.cut.parts();
+    uint64_t largest = std::min(geometry.cut.largest(), elements);
+    auto part_in = bytes_of_elements(geometry.in, largest).value_or(in), part_out = bytes_of_elements(geometry.out, largest).value_or(out);
+    if (!geometry.line || geometry.in != geometry.out || !geometry.to)
+      largest_part_ = std::max(largest_part_, round_up(part_in, 64) + (geometry.in == geometry.out ? 0 : round_up(part_out, 64)));
+    if (pieces == nullptr) {
+      summary.read_bytes += in;
+      distinct_ += in;
+      return;
+    }
+    irregular_ = true;
+    for (const Piece* cut : pieces->cutting(geometry.box)) {
+      const Piece& piece = *cut;
+      if (piece.place.site != Place::kExtent) continue;
+      if (plan_.from.encoding(piece.encoding).chain.empty()) {
+        auto overlap = piece.box.rank() == 0 ? piece.box : *intersect(piece.box, geometry.box);
+        uint64_t wanted = bytes_of_elements(geometry.in, overlap.elements()).value_or(0);
+        distinct_ += wanted;
+        summary.read_bytes += wanted;
+        continue;
+      }
+      distinct_ += piece.place.length;
+      bool streamed = !lane.moves.empty() && lane.moves.back().mode == Move::kStream && lane.moves.back().from == from;
+      summary.read_bytes += piece.place.length * (streamed ? 1 : times_cut(geometry, *intersect(piece.box, geometry.box)));
+    }
+  }
+
+  /// How many parts cut a box: each decodes an encoded piece again.
+  static uint64_t times_cut(const Geometry& geometry, const Box& box) {
+    const Cut& cut = geometry.cut;
+    if (cut.parts() <= 1 || box.rank() == 0) return 1;
+    if (cut.outer > 1) return std::max<uint64_t>(1, cut.parts() * box.elements() / std::max<uint64_t>(1, geometry.box.elements()));
+    auto first = static_cast<uint64_t>(box.start[0] - geometry.box.start[0]) / cut.step;
+    auto last = static_cast<uint64_t>(box.start[0] + box.extent[0] - 1 - geometry.box.start[0]) / cut.step;
+    return last - first + 1;
+  }
+
+  std::span<const TensorId> origin_;
+  Plan plan_;
+  uint64_t distinct_ = 0, largest_part_ = 0;
+  bool irregular_ = false;
+};
+
+}  // namespace
+
+std::string Plan::fingerprint() const {
+  std::string text = fmt::format("{} {} {}\n", options.part_bytes, options.memory_bytes, options.checksums);
+  for (const auto& object : from.objects()) text += fmt::format("< {} {}\n", object.key, object.size);
+  for (const auto& object : objects) text += fmt::format("> {} {}\n", object.key, object.size);
+  for (const auto& lane : lanes)
+    for (const auto& move : lane.moves)
+      text += fmt::format("{} {} {} {} {}\n", move.from, move.to, move.segment, move.source_piece, static_cast<int>(move.mode));
+  auto catalogue = [&](const Catalog& catalog) {
+    for (TensorId id = 0; id < catalog.size(); ++id) {
+      auto spec = catalog.spec(id);
+      text += fmt::format("{} {} {}\n", spec.name, dtype_row(spec.dtype).name, shape_text(spec.shape));
+    }
+  };
+  catalogue(from);
+  catalogue(to);
+  return xxh3_128(view_of(text)).hex();
+}
+
+Result<Plan> plan_write(const Catalog& from, const Draft& draft, std::span<const TensorId> origin, const PlanOptions& options) {
+  PlanOptions wanted = options;
+  wanted.checksums = options.checksums || draft.wants_crc32();
+  Planner planner(from, draft.target(), origin, wanted);
+  SHARDWRIGHT_TRY(planner.check_budget());
+  SHARDWRIGHT_TRY(planner.decoders());
+  Plan& plan = planner.plan();
+  plan.objects.assign(draft.objects().begin(), draft.objects().end());
+  plan.lanes.reserve(plan.objects.size());
+  for (ObjectId object = 0; object < plan.objects.size(); ++object) {
+    Lane& lane = plan.lanes.emplace_back();
+    lane.object = object;
+    lane.segments = draft.segments(object);
+    lane.moves.reserve(lane.segments.size());
+    for (uint32_t i = 0; i < lane.segments.size(); ++i) {
+      const auto& segment = lane.segments[i];
+      if (segment.type == Segment::kLate) continue;
+      if (segment.type == Segment::kLiteral) {
+        lane.moves.push_back({kNoTensor, kNoTensor, i, 0, Move::kLiteral});
+        plan.summary.written_bytes += segment.literal.size();
+        continue;
+      }
+      SHARDWRIGHT_TRY(planner.add(lane, segment.tensor, i, /*consumer=*/false));
+    }
+  }
+  return planner.finish();
+}
+
+Result<Plan> plan_load(const Catalog& from, const Catalog& to, std::span<const TensorId> origin, const PlanOptions& options) {
+  Planner planner(from, to, origin, options);
+  SHARDWRIGHT_TRY(planner.check_budget());
+  SHARDWRIGHT_TRY(planner.decoders());
+  Plan& plan = planner.plan();
+  // Source order: by the place of the first piece, so that files are read from front to back.
+  std::vector<std::pair<std::pair<ObjectId, uint64_t>, TensorId>> order;
+  order.reserve(to.size());
+  for (TensorId id = 0; id < to.size(); ++id) {
+    if (to.same_as(id) != id) continue;  // a tie lands in one buffer
+    TensorId source = origin.empty() ? id : origin[id];
+    std::pair<ObjectId, uint64_t> key{0, 0};
+    if (auto flat = from.flat(source)) {
+      key = {flat->place.object, flat->place.offset};
+    } else if (from.piece_count(source) > 0) {
+      auto place = from.pieces(source).front().place;
+      key = {place.object, place.offset};
+    }
+    order.push_back({key, id});
+  }
+  std::sort(order.begin(), order.end());
+  Lane& lane = plan.lanes.emplace_back();
+  lane.moves.reserve(order.size());
+  for (const auto& [key, id] : order) {
+    auto pieces = to.piece_count(id) > 0 ? to.pieces(id) : std::vector<Piece>{};
+    bool memory = !pieces.empty() && pieces.front().place.site == Place::kMemory;
+    bool called = !pieces.empty() && pieces.front().place.site == Place::kCall;
+    // Boxes that are together the whole tensor are filled by one reading of it; otherwise only what each of them needs is read.
+    if (!(memory || called) || check_coverage(to.spec(id).shape, boxes_of(pieces)).ok()) {
+      SHARDWRIGHT_TRY(planner.add(lane, id, kWholeTensor, /*consumer=*/!memory));
+      continue;
+    }
+    for (uint32_t piece = 0; piece < pieces.size(); ++piece) SHARDWRIGHT_TRY(planner.add(lane, id, piece, /*consumer=*/!memory));
+  }
+  return planner.finish();
+}
+
+}  // namespace shardwright

@@ -1,0 +1,223 @@
+#include "shardwright/engine/read_part.h"
+
+#include <algorithm>
+
+#include "shardwright/tensor/convert.h"
+
+namespace shardwright {
+namespace {
+
+/// Reads are handed to the store in batches of this many.
+constexpr size_t kBatch = 4096;
+
+size_t element_bytes(DType dtype) { return dtype_row(dtype).block_bytes; }
+
+Strided layout_of(const Piece& piece) { return {piece.box, piece.strides.empty() ? c_strides(piece.box.extent) : piece.strides}; }
+
+uint64_t bytes_at(DType stored, int64_t elements) { return bytes_of_elements(stored, static_cast<uint64_t>(elements)).value_or(0); }
+
+/// One task's reads, and what is to be done when they are there.
+class Reader {
+ public:
+  Reader(const Plan& plan, Store* store, MutableView buffer) : plan_(plan), store_(store), buffer_(buffer) {}
+
+  Status add(const Part& part) {
+    if (part.move->mode == Move::kLiteral || part.range.count == 0) return {};
+    const auto& g = *part.geometry;
+    auto target = part.direct ? MutableView(reinterpret_cast<std::byte*>(g.to->place.offset), g.to->place.length)
+                                    .subspan(bytes_at(g.out, static_cast<int64_t>(part.range.first)), part.in_bytes)
+                              : buffer_.subspan(part.in_at, part.in_bytes);
+    if (g.from) return add_flat(part, target);
+    for (const Source& source : part.sources) {
+      auto status = add_source(part, source, target);
+      if (!status.ok()) return std::move(status.error()).at_tensor(std::string(plan_.from.spec(part.move->from).name));
+    }
+    return {};
+  }
+
+  Status read() {
+    if (ops_.empty()) return {};
+    auto status = store_->read(ops_);
+    ops_.clear();
+    return status;
+  }
+
+  /// Scatters what was read in one go, decodes what is encoded.
+  Status settle(const Part& part) {
+    if (part.move->mode != Move::kRegion || part.range.count == 0 || part.geometry->from) return {};
+    auto stage = buffer_.subspan(part.in_at, part.in_bytes);
+    bool swapped = false;
+    for (const Source& source : part.sources) {
+      const auto& encoding = plan_.from.encoding(source.piece->encoding);
+      swapped = swapped || encoding.big_endian;
+      if (!encoding.chain.empty()) {
+        auto status = decode_into(part, source, stage);
+        if (!status.ok()) return std::move(status.error()).at_tensor(std::string(plan_.from.spec(part.move->from).name));
+      } else if (source.scratch_bytes > 0) {
+        scatter(part, source, buffer_.subspan(source.scratch_at).data(), layout_of(*source.piece),
+                layout_of(*source.piece).offset_of(source.overlap.start), stage);
+      }
+    }
+    // All pieces of a tensor share one byte order in every format; checked by check_order.
+    if (swapped) byteswap(stage, swap_unit_bytes(part.geometry->in));
+    return {};
+  }
+
+ private:
+  Status add_op(ObjectId object, uint64_t offset, MutableView into) {
+    ops_.push_back({plan_.from.objects()[object].key, offset, into});
+    return ops_.size() >= kBatch ? read() : Status{};
+  }
+
+  Status add_flat(const Part& part, MutableView target) {
+    const auto& place = part.geometry->from->place;
+    uint64_t skip = bytes_at(part.geometry->in, static_cast<int64_t>(part.range.first));
+    switch (place.site) {
+      case Place::kExtent: return add_op(place.object, place.offset + skip, target);
+      case Place::kLiteral: std::ranges::copy(plan_.from.literal(place).subspan(skip, target.size()), target.begin()); return {};
+      case Place::kMemory: {
+        auto from = reinterpret_cast<const std::byte*>(place.offset) + skip;
+        std::copy_n(from, target.size(), target.data());
+        return {};
+      }
+      case Place::kCall: return {};  // produced on the calling thread
+    }
+    return {};
+  }
+
+  Status add_source(const Part& part, const Source& source, MutableView stage) {
+    const Piece& piece = *source.piece;
+    const auto& encoding = plan_.from.encoding(piece.encoding);
+    if (!encoding.chain.empty() || piece.place.site == Place::kCall) return {};
+    auto layout = layout_of(piece);
+    if (piece.place.site == Place::kMemory) {
+      scatter(part, source, reinterpret_cast<const std::byte*>(piece.place.offset), layout, 0, stage);
+      return {};
+    }
+    if (piece.place.site == Place::kLiteral) {
+      scatter(part, source, plan_.from.literal(piece.place).data(), layout, 0, stage);
+      return {};
+    }
+    if (source.scratch_bytes > 0) {
+      auto last = source.overlap.start;
+      for (size_t d = 0; d < last.size(); ++d) last[d] += source.overlap.extent[d] - 1;
+      int64_t first = layout.offset_of(source.overlap.start);
+      uint64_t span = bytes_at(encoding.stored, layout.offset_of(last) - first + 1);
+      return add_op(piece.place.object, piece.place.offset + bytes_at(encoding.stored, first), buffer_.subspan(source.scratch_at, span));
+    }
+    Status status;
+    for_each_run(source.overlap, layout, {part.box, c_strides(part.box.extent)}, [&](int64_t from, int64_t to, int64_t elements) {
+      if (!status.ok()) return;
+      status = add_op(piece.place.object, piece.place.offset + bytes_at(encoding.stored, from),
+                      stage.subspan(bytes_at(encoding.stored, to), bytes_at(encoding.stored, elements)));
+    });
+    return status;
+  }
+
+  /// `data` points at element `data_first` of the piece's layout.
+  void scatter(const Part& part, const Source& source, const std::byte* data, const Strided& layout, int64_t data_first, MutableView stage) {
+    DType stored = plan_.from.encoding(source.piece->encoding).stored;
+    auto size = static_cast<int64_t>(element_bytes(stored));
+    copy_strided(source.overlap, layout, data - data_first * size, {part.box, c_strides(part.box.extent)}, stage.data(),
+                 static_cast<size_t>(size));
+  }
+
+  Status decode_into(const Part& part, const Source& source, MutableView stage) {
+    const auto& encoding = plan_.from.encoding(source.piece->encoding);
+    auto slab_bytes = round_up(std::min(encoding.decoded_bytes, plan_.part_limit), 64);
+    auto slab = buffer_.subspan(source.scratch_at, slab_bytes);
+    auto input = buffer_.subspan(source.scratch_at + slab_bytes, source.scratch_bytes - slab_bytes);
+    Box chunk = chunk_box(*source.piece);
+    auto size = element_bytes(encoding.stored);
+    return decode_piece(plan_, *store_, *source.piece, slab, input, [&](uint64_t first, View values) -> Result<bool> {
+      bool behind = false;
+      for (const Box& box : boxes_of_range(chunk, first, values.size() / size)) {
+        behind = box.start.size() > 0 && box.start[0] >= source.overlap.start[0] + source.overlap.extent[0];
+        auto wanted = intersect(box, source.overlap);
+        if (!wanted) continue;
+        Strided layout{chunk, c_strides(chunk.extent)};
+        copy_strided(*wanted, layout, values.data() - first * size, {part.box, c_strides(part.box.extent)}, stage.data(), size);
+      }
+      return !behind;
+    });
+  }
+
+  const Plan& plan_;
+  Store* store_;
+  MutableView buffer_;
+  std::vector<ReadOp> ops_;
+};
+
+}  // namespace
+
+Box chunk_box(const Piece& piece) {
+  Box box = piece.box;
+  // strides[d - 1] = extent[d] * strides[d] in the full chunk; dimension 0 is only ever clipped at its end, which no reader passes.
+  for (size_t d = 1; d < piece.strides.size(); ++d)
+    if (piece.strides[d] > 0) box.extent[d] = std::max(box.extent[d], piece.strides[d - 1] / piece.strides[d]);
+  return box;
+}
+
+Status decode_piece(const Plan& plan, Store& store, const Piece& piece, MutableView slab, MutableView input,
+                    const std::function<Result<bool>(uint64_t first, View values)>& flush) {
+  const auto& encoding = plan.from.encoding(piece.encoding);
+  const auto& key = plan.from.objects()[piece.place.object].key;
+  SHARDWRIGHT_ASSIGN(auto decoder, make_decoder(encoding.chain, encoding.decoded_bytes));
+  uint64_t size = element_bytes(encoding.stored), capacity = slab.size() / size * size;
+  // Elements past the last row that the tensor has are padding: decoded (checksums stand at the end) and dropped.
+  uint64_t held = 0, flushed = 0, used = chunk_box(piece).elements();
+  bool more = true;
+  auto flush_held = [&]() -> Status {
+    uint64_t count = std::min(held / size, used - flushed);
+    held = 0;
+    if (count == 0) return {};
+    SHARDWRIGHT_ASSIGN(more, flush(flushed, View(slab).first(count * size)));
+    flushed += count;
+    return {};
+  };
+  auto emit = [&](View bytes) -> Status {
+    while (!bytes.empty() && more) {
+      uint64_t take = std::min<uint64_t>(bytes.size(), capacity - held);
+      std::ranges::copy(bytes.first(take), slab.subspan(held).begin());
+      held += take;
+      bytes = bytes.subspan(take);
+      if (held == capacity) SHARDWRIGHT_TRY(flush_held());
+    }
+    return {};
+  };
+  for (uint64_t at = 0; more;) {
+    uint64_t take = std::min<uint64_t>(input.size(), piece.place.length - at);
+    ReadOp op{key, piece.place.offset + at, input.first(take)};
+    SHARDWRIGHT_TRY(store.read({&op, 1}));
+    at += take;
+    bool last = at == piece.place.length;
+    auto status = decoder->push(View(input).first(take), last, emit);
+    if (!status.ok()) {
+      status.error().path = store.describe(key);
+      status.error().offset = piece.place.offset;
+      return status;
+    }
+    if (last) return flush_held();
+  }
+  return {};
+}
+
+Status read_parts(const Plan& plan, Store* store, std::span<const Part> parts, MutableView buffer) {
+  Reader reader(plan, store, buffer);
+  auto named = [&](Status status, const Part& part) -> Status {
+    if (status.ok() || !status.error().tensor.empty() || part.move->from == kNoTensor) return status;
+    return std::move(status.error()).at_tensor(std::string(plan.from.spec(part.move->from).name));
+  };
+  for (const Part& part : parts) SHARDWRIGHT_TRY(named(reader.add(part), part));
+  SHARDWRIGHT_TRY(named(reader.read(), parts.front()));
+  for (const Part& part : parts) {
+    if (part.move->mode != Move::kRegion) continue;
+    SHARDWRIGHT_TRY(reader.settle(part));
+    const auto& g = *part.geometry;
+    if (g.in == g.out || part.range.count == 0) continue;
+    SHARDWRIGHT_TRY(named(convert(g.in, buffer.subspan(part.in_at, part.in_bytes), g.out, buffer.subspan(part.out_at, part.out_bytes)), part));
+  }
+  return {};
+}
+
+}  // namespace shardwright

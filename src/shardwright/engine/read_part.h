@@ -1,0 +1,24 @@
+/// Fills parts with the values of their sources.
+#pragma once
+
+#include <functional>
+#include <span>
+
+#include "shardwright/engine/task.h"
+
+namespace shardwright {
+
+/// Reads and decodes what every kRegion part of a task needs (not what producers make) and converts it to the wanted dtype. Afterwards the
+/// values of part p, C order of its range, are at out_at of `buffer` (direct parts: in the caller's memory).
+/// One batch of reads for the whole task. Errors name tensor and object.
+Status read_parts(const Plan& plan, Store* store, std::span<const Part> parts, MutableView buffer);
+
+/// Decodes one encoded piece in slabs: flush(first, values) gets elements [first, first + n) of the *decoded chunk* in its C order, in
+/// order, until it returns false or the chunk ends. `slab` holds at least one element; `input` is for encoded bytes.
+Status decode_piece(const Plan& plan, Store& store, const Piece& piece, MutableView slab, MutableView input,
+                    const std::function<Result<bool>(uint64_t first, View values)>& flush);
+
+/// The whole decoded chunk as a box in the tensor's indices: its extents from the strides, so that an edge chunk's padding is seen.
+Box chunk_box(const Piece& piece);
+
+}  // namespace shardwright

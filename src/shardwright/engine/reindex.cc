@@ -1,0 +1,86 @@
+#include <filesystem>
+#include <map>
+
+#include "shardwright/base/json.h"
+#include "shardwright/engine/jobs.h"
+
+namespace shardwright {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr uint64_t kMaxIndexBytes = GiB;
+
+/// name -> file(s) as text; empty for an index that cannot be read, which is why one rebuilds it.
+std::map<std::string, std::string> weight_map(View bytes) {
+  std::map<std::string, std::string> out;
+  auto json = parse_json(text_of(bytes));
+  if (!json.ok() || !json->is_object()) return out;
+  auto at = json->find("weight_map");
+  if (at == json->end() || !at->is_object()) return out;
+  for (const auto& [name, file] : at->items()) out.emplace(name, file.dump());
+  return out;
+}
+
+struct Rebuilt {
+  std::string key;
+  Bytes bytes;
+};
+
+Result<Rebuilt> rebuild(Store& store, const std::string& at, const std::string& path) {
+  std::optional<Error> first;
+  for (const Format* format : format_table()) {
+    if (format->rebuild_index == nullptr) continue;
+    auto built = format->rebuild_index(store, at);
+    if (built.ok()) return Rebuilt{std::move(built->first), std::move(built->second)};
+    // "Nothing of mine here" is no reason to stop; a broken shard is.
+    if (built.error().code != Code::kNotFound) return std::move(built.error());
+    if (!first) first = std::move(built.error());
+  }
+  if (first) return std::move(*first);
+  return fail(Code::kNotFound, "no shards here that an index could name").at_path(path);
+}
+
+}  // namespace
+
+Result<ReindexSummary> reindex_checkpoint(const std::string& path, bool dry_run, const JobOptions&) {
+  std::error_code error;
+  fs::path given(path);
+  bool directory = fs::is_directory(given, error);
+  fs::path root = directory ? given : given.parent_path();
+  if (root.empty()) root = ".";
+  if (!fs::is_directory(root, error)) return fail(Code::kNotFound, "no such directory").at_path(root.string());
+  SHARDWRIGHT_ASSIGN(auto store, open_file_store(root.string()));
+  SHARDWRIGHT_TRY(store->recover(""));
+  SHARDWRIGHT_ASSIGN(auto rebuilt, rebuild(*store, directory ? "" : given.filename().string(), path));
+  auto now = weight_map(rebuilt.bytes);
+  std::map<std::string, std::string> before;
+  SHARDWRIGHT_ASSIGN(auto size, store->size(rebuilt.key));
+  if (size) {
+    SHARDWRIGHT_ASSIGN(auto bytes, read_object(*store, rebuilt.key, kMaxIndexBytes));
+    before = weight_map(bytes);
+  }
+  ReindexSummary summary;
+  summary.index = store->describe(rebuilt.key);
+  summary.tensors = now.size();
+  std::map<std::string, int> files;
+  for (const auto& [name, file] : now) {
+    ++files[file];
+    auto old = before.find(name);
+    if (old == before.end()) summary.added.push_back(name);
+    else if (old->second != file) summary.moved.push_back(name);
+  }
+  for (const auto& [name, file] : before)
+    if (!now.contains(name)) summary.removed.push_back(name);
+  summary.shards = files.size();
+  if (dry_run) return summary;
+  SHARDWRIGHT_ASSIGN(auto transaction, store->begin(""));
+  SHARDWRIGHT_ASSIGN(auto writer, transaction->create(rebuilt.key, rebuilt.bytes.size()));
+  WriteOp op{0, rebuilt.bytes};
+  SHARDWRIGHT_TRY(writer->write({&op, 1}));
+  SHARDWRIGHT_TRY(writer->finish(rebuilt.bytes.size()));
+  SHARDWRIGHT_TRY(transaction->commit({{rebuilt.key}, {}, {rebuilt.key}}));
+  return summary;
+}
+
+}  // namespace shardwright

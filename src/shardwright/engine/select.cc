@@ -1,0 +1,120 @@
+#include "shardwright/engine/select.h"
+
+#include <algorithm>
+#include <numeric>
+#include <unordered_map>
+
+#include "shardwright/base/regex.h"
+#include "shardwright/base/text.h"
+#include "shardwright/tensor/convert.h"
+
+namespace shardwright {
+namespace {
+
+bool included(const Selection& selection, std::string_view name) {
+  auto matches = [&](const std::string& glob) { return glob_match(glob, name); };
+  bool in = selection.include.empty() || std::ranges::any_of(selection.include, matches);
+  return in && std::ranges::none_of(selection.exclude, matches);
+}
+
+Status check_globs(const Catalog& from, const Selection& selection) {
+  for (const auto& glob : selection.include) {
+    bool any = false;
+    for (TensorId id = 0; id < from.size() && !any; ++id) any = glob_match(glob, from.spec(id).name);
+    if (any) continue;
+    std::vector<std::string> names;
+    for (TensorId id = 0; id < from.size(); ++id) names.emplace_back(from.spec(id).name);
+    auto near = nearest_names(glob, names, 1);
+    auto error = fail(Code::kNotFound, "no tensor matches '" + glob + "'");
+    if (!near.empty()) error.hint = "nearest name: " + near[0];
+    return error;
+  }
+  return {};
+}
+
+/// Ids by the place of their first byte, ties beside the tensor that keeps the bytes; tensors outside files stay where they are.
+std::vector<TensorId> byte_order(const Catalog& from) {
+  struct Key {
+    ObjectId object;
+    uint64_t offset;
+    auto operator<=>(const Key&) const = default;
+  };
+  std::vector<Key> keys(from.size(), {0, 0});
+  for (TensorId id = 0; id < from.size(); ++id) {
+    Place place;
+    if (auto flat = from.flat(id)) {
+      place = flat->place;
+    } else if (from.piece_count(id) > 0) {
+      place = from.pieces(id).front().place;
+    }
+    if (place.site == Place::kExtent) keys[id] = {place.object, place.offset};
+  }
+  std::vector<TensorId> order(from.size());
+  std::iota(order.begin(), order.end(), 0u);
+  auto before = [&](TensorId a, TensorId b) { return keys[a] < keys[b]; };
+  if (!std::is_sorted(order.begin(), order.end(), before)) std::stable_sort(order.begin(), order.end(), before);
+  return order;
+}
+
+class Renamer {
+ public:
+  static Result<Renamer> create(const Selection& selection) {
+    Renamer out;
+    for (const auto& [pattern, replacement] : selection.rename) {
+      SHARDWRIGHT_ASSIGN(auto regex, Regex::compile(pattern));
+      out.rules_.emplace_back(std::move(regex), replacement);
+    }
+    return out;
+  }
+  Result<std::string> apply(std::string_view name) const {
+    std::string out(name);
+    for (const auto& [regex, replacement] : rules_) {
+      SHARDWRIGHT_ASSIGN(out, regex.substitute(replacement, out));
+    }
+    return out;
+  }
+
+ private:
+  std::vector<std::pair<Regex, std::string>> rules_;
+};
+
+bool floating(DType dtype) { return dtype_row(dtype).kind == Kind::kFloat && dtype != DType::kF8E8M0; }
+
+}  // namespace
+
+Result<Selected> select_tensors(const Catalog& from, const Selection& selection) {
+  SHARDWRIGHT_TRY(check_globs(from, selection));
+  SHARDWRIGHT_ASSIGN(auto renamer, Renamer::create(selection));
+  if (selection.dtype && !floating(*selection.dtype))
+    return fail(Code::kInvalidArgument, "only casts to floating types are made").with_found(std::string(dtype_row(*selection.dtype).name));
+  auto order = byte_order(from);
+  bool plain = selection.include.empty() && selection.exclude.empty() && selection.rename.empty() && !selection.dtype;
+  if (plain && std::ranges::is_sorted(order)) return Selected{from, {}};
+
+  Selected out;
+  CatalogBuilder builder;
+  std::unordered_map<TensorId, TensorId> kept;  // source tensor that holds bytes -> target tensor
+  std::unordered_map<std::string, TensorId> taken;
+  for (TensorId id : order) {
+    auto spec = from.spec(id);
+    if (!included(selection, spec.name)) continue;
+    SHARDWRIGHT_ASSIGN(auto name, renamer.apply(spec.name));
+    if (!selection.rename.empty()) {
+      auto [at, fresh] = taken.emplace(name, id);
+      if (!fresh)
+        return fail(Code::kInvalidArgument, "two tensors would get the name '" + name + "'")
+            .with_found("'" + std::string(from.spec(at->second).name) + "' and '" + std::string(spec.name) + "'");
+    }
+    auto dtype = selection.dtype && floating(spec.dtype) ? *selection.dtype : spec.dtype;
+    SHARDWRIGHT_ASSIGN(auto target, builder.add_tensor(name, dtype, spec.shape));
+    out.origin.push_back(id);
+    auto [first, fresh] = kept.emplace(from.same_as(id), target);
+    if (!fresh) builder.tie(target, first->second);
+  }
+  for (const auto& key : from.value_keys()) builder.set_value(key, *from.value(key));
+  for (const auto& file : from.side_files()) builder.add_side_file(file);
+  SHARDWRIGHT_ASSIGN(out.want, builder.build(/*partial=*/true));
+  return out;
+}
+
+}  // namespace shardwright

@@ -1,0 +1,126 @@
+#include "shardwright/engine/target.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+
+#include "shardwright/base/text.h"
+
+namespace shardwright {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr uint64_t kDefaultShardBytes = 5'000'000'000;
+
+/// What the name of a target says. `sharded`: cut at 5GB unless told otherwise.
+struct NameRule {
+  std::string_view ending, format, default_name;
+  bool sharded;
+};
+constexpr NameRule kNameRules[] = {
+    {".safetensors.index.json", "safetensors", "", true},
+    {".safetensors", "safetensors", "", false},
+    {".weights.json", "keras-sharded", "model.weights.json", true},
+    {".weights.h5", "keras-h5", "model.weights.h5", false},
+    {".keras", "keras", "model.keras", false},
+};
+
+const NameRule* rule_of(std::string_view name) {
+  for (const auto& rule : kNameRules)
+    if (name.ends_with(rule.ending)) return &rule;
+  return nullptr;
+}
+
+Result<const Format*> writable_format(const std::string& name) {
+  const Format* format = find_format(name);
+  if (format == nullptr) {
+    std::vector<std::string> names;
+    for (const Format* row : format_table()) names.emplace_back(row->name);
+    auto near = nearest_names(name, names, 1);
+    return fail(Code::kInvalidArgument, "unknown format '" + name + "'")
+        .with_hint(near.empty() ? "`shardwright formats` lists them" : "did you mean '" + near[0] + "'?");
+  }
+  if (format->draft == nullptr)
+    return fail(Code::kUnsupported, "format '" + name + "' can only be read").with_hint("`shardwright formats` says what can be written");
+  return format;
+}
+
+bool inside(const fs::path& inner, const fs::path& outer) {
+  auto at = std::mismatch(outer.begin(), outer.end(), inner.begin(), inner.end());
+  return at.first == outer.end() && at.second != inner.end();
+}
+
+/// The set at the target now, and whether it is the source's own.
+void look_at_old_set(Target& target, const Checkpoint& source, const fs::path& directory) {
+  std::error_code error;
+  if (!fs::is_directory(directory, error)) return;
+  auto store = open_file_store(directory.string());
+  if (!store.ok()) return;
+  const Format* old = target.name.empty() ? sniff_format(**store, "") : target.format;
+  if (!target.name.empty()) {
+    auto size = (*store)->size(target.name);
+    if (!size.ok() || !*size) return;
+    if (const Format* found = sniff_format(**store, target.name)) old = found;
+  }
+  target.exists = old != nullptr;
+  if (old == nullptr) return;
+  target.old_members = old->members(**store, target.name);
+  target.old_entries = std::min<size_t>(target.old_members.size(), 1);
+  auto stale_single = [&](const std::string& member) { return member.ends_with(".index.json"); };
+  // A directory may hold an index and a single file; either may be where some reader begins.
+  while (target.old_entries < target.old_members.size() && stale_single(target.old_members[target.old_entries])) ++target.old_entries;
+  for (const auto& member : target.old_members)
+    for (const auto& object : source.catalog.objects())
+      target.own_source = target.own_source || fs::equivalent(directory / member, source.store->describe(object.key), error);
+}
+
+}  // namespace
+
+std::string Target::store_key(std::string_view key) const { return directory.empty() ? std::string(key) : directory + "/" + std::string(key); }
+
+Result<Target> resolve_target(const CopyRequest& request, const Checkpoint& source) {
+  Target target;
+  fs::path path(request.target);
+  if (path.has_relative_path() && path.filename().empty()) path = path.parent_path();
+  std::error_code error;
+  std::string file = path.filename().string();
+  const NameRule* named = fs::is_directory(path, error) ? nullptr : rule_of(file);
+  std::string format = !request.format.empty() ? request.format : named != nullptr ? std::string(named->format) : "safetensors";
+  SHARDWRIGHT_ASSIGN(target.format, writable_format(format));
+  if (named != nullptr && named->format != format)
+    return fail(Code::kInvalidArgument, fmt::format("'{}' is not a name for format {}", file, format))
+        .with_hint(fmt::format("leave --to out, or give a name that does not end in {}", named->ending));
+  bool sharded = named == nullptr || named->sharded;
+  target.is_directory = named == nullptr;
+  if (named == nullptr && format != "safetensors") {
+    auto rule = std::ranges::find_if(kNameRules, [&](const NameRule& row) { return row.format == format; });
+    target.name = rule->default_name;
+    sharded = rule->sharded;
+  } else if (named != nullptr) {
+    target.name = file;
+  }
+  if (!sharded && request.max_shard_bytes)
+    return fail(Code::kInvalidArgument, "a single file has no shards").at_path(request.target)
+        .with_hint("give a directory, or an index name such as x.weights.json, with --max-shard-size");
+  target.max_shard_bytes = request.max_shard_bytes.value_or(sharded ? kDefaultShardBytes : kUnknown);
+
+  fs::path absolute = fs::absolute(path, error).lexically_normal();
+  fs::path parent = absolute.parent_path();
+  if (!fs::is_directory(parent, error))
+    return fail(Code::kNotFound, "the directory to write into does not exist").at_path(parent.string()).with_hint("create it first");
+  if (target.is_directory && fs::exists(path, error) && !fs::is_directory(path, error))
+    return fail(Code::kAlreadyExists, "a file stands where a directory is to be written").at_path(request.target);
+  fs::path source_path = fs::weakly_canonical(source.path, error);
+  if (target.is_directory && source.at.empty() && inside(fs::weakly_canonical(absolute, error), source_path))
+    return fail(Code::kInvalidArgument, "the target lies inside the source").at_path(request.target).with_hint("choose a directory beside it");
+  target.directory = target.is_directory ? absolute.filename().string() : "";
+  SHARDWRIGHT_ASSIGN(target.store, open_file_store(parent.string()));
+  look_at_old_set(target, source, target.is_directory ? absolute : parent);
+  if (target.exists && !target.own_source && !request.overwrite)
+    return fail(Code::kAlreadyExists, "a checkpoint is there already").at_path(request.target).with_hint("--overwrite replaces it");
+  return target;
+}
+
+}  // namespace shardwright

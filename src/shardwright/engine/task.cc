@@ -1,0 +1,255 @@
+#include "shardwright/engine/task.h"
+
+#include <algorithm>
+#include <map>
+
+namespace shardwright {
+namespace {
+
+constexpr size_t kMaxPartsPerTask = 4096;
+/// Encoded bytes are read this many at a time.
+constexpr uint64_t kReadAhead = 256 * KiB;
+
+/// Bytes of whole elements; the geometry made sure that ranges fit blocks.
+uint64_t bytes_in(DType dtype, uint64_t elements) { return bytes_of_elements(dtype, elements).value_or(0); }
+
+/// Most elements of a part under the plan's limit.
+uint64_t most_elements(const Plan& plan, DType in, DType out) {
+  auto bits = [](DType dtype) { return 8.0 * dtype_row(dtype).block_bytes / dtype_row(dtype).block_elems; };
+  double each = bits(in) + (in == out ? 0 : bits(out));
+  return std::max<uint64_t>(1, static_cast<uint64_t>(static_cast<double>(plan.part_limit) * 8 / each));
+}
+
+}  // namespace
+
+PieceIndex::PieceIndex(const Catalog& catalog, TensorId tensor) : pieces_(catalog.pieces(tensor)) {
+  std::stable_sort(pieces_.begin(), pieces_.end(), [](const Piece& a, const Piece& b) { return a.box.start < b.box.start; });
+  auto last = std::unique(pieces_.begin(), pieces_.end(), [](const Piece& a, const Piece& b) { return a.box == b.box; });
+  pieces_.erase(last, pieces_.end());
+  for (const auto& piece : pieces_)
+    if (!piece.box.extent.empty()) longest_ = std::max(longest_, piece.box.extent[0]);
+}
+
+std::vector<const Piece*> PieceIndex::cutting(const Box& region) const {
+  std::vector<const Piece*> out;
+  auto first = pieces_.begin(), last = pieces_.end();
+  if (region.rank() > 0) {
+    auto by_start = [](const Piece& piece, int64_t value) { return piece.box.start[0] < value; };
+    first = std::lower_bound(first, last, region.start[0] - longest_, by_start);
+    last = std::lower_bound(first, last, region.start[0] + region.extent[0], by_start);
+  }
+  for (auto at = first; at != last; ++at)
+    if (region.rank() == 0 || intersect(at->box, region)) out.push_back(&*at);
+  return out;
+}
+
+uint32_t target_piece(const Lane& lane, const Move& move) {
+  return lane.segments.empty() ? move.segment : lane.segments[move.segment].piece;
+}
+
+bool needs_pieces(const Plan& plan, const Lane& lane, const Move& move) {
+  return target_piece(lane, move) != kWholeTensor || !plan.from.flat(move.from);
+}
+
+Geometry move_geometry(const Plan& plan, const Lane& lane, const Move& move, const PieceIndex* pieces) {
+  Geometry g;
+  const Segment* segment = lane.segments.empty() ? nullptr : &lane.segments[move.segment];
+  auto target = plan.to.spec(move.to);
+  uint32_t piece_of_target = target_piece(lane, move);
+  bool whole = piece_of_target == kWholeTensor;
+  g.box = whole ? Box::whole(target.shape) : plan.to.pieces(move.to)[piece_of_target].box;
+  g.in = g.out = target.dtype;
+  if (pieces == nullptr) {
+    g.from = plan.from.flat(move.from);
+    g.in = g.from->stored;
+  } else if (!pieces->all().empty()) {
+    g.in = plan.from.encoding(pieces->all().front().encoding).stored;
+  }
+  if (segment == nullptr && whole) g.to = plan.to.flat(move.to);
+  if (g.to && g.to->place.site != Place::kMemory) g.to.reset();
+  if (g.to) g.out = g.to->stored;
+  g.line = whole && (segment != nullptr || g.to) && g.from && g.from->place.site != Place::kCall;
+  auto elements = static_cast<int64_t>(g.box.elements());
+  std::span<const int64_t> extents = g.line ? std::span(&elements, 1) : std::span<const int64_t>(g.box.extent);
+  uint64_t block = std::max(dtype_row(g.in).block_elems, dtype_row(g.out).block_elems);
+  // Slabs that end where rows of chunks end decode each chunk once.
+  uint64_t align = 1;
+  if (pieces != nullptr && !pieces->all().empty() && g.box.rank() > 0) {
+    const auto& piece = pieces->all().front();
+    if (!plan.from.encoding(piece.encoding).chain.empty()) align = static_cast<uint64_t>(std::max<int64_t>(1, piece.box.extent[0]));
+  }
+  g.slab_elements = std::max<uint64_t>(block, most_elements(plan, g.in, g.out) / block * block);
+  g.cut = move.mode == Move::kStream ? Cut{1, 1, g.box.elements(), 1} : cut_slabs(extents, g.slab_elements, block, align);
+  return g;
+}
+
+bool TaskCutter::done() const { return move_ >= plan_.lanes[lane_].moves.size(); }
+
+/// Makes geometry for the move at hand, once.
+bool TaskCutter::start_move() {
+  const auto& lane = plan_.lanes[lane_];
+  if (move_ >= lane.moves.size()) return false;
+  const Move& move = lane.moves[move_];
+  if (geometry_ || move.mode == Move::kLiteral) return true;
+  if (needs_pieces(plan_, lane, move)) pieces_ = std::make_shared<PieceIndex>(plan_.from, move.from);
+  geometry_ = std::make_shared<Geometry>(move_geometry(plan_, lane, move, pieces_.get()));
+  return true;
+}
+
+namespace {
+
+/// Bytes from the first to the last element of `overlap` in the file, inclusive. Strides are not negative (checked when planned).
+uint64_t span_bytes(const Piece& piece, const Box& overlap, DType stored) {
+  Strided held{piece.box, piece.strides.empty() ? c_strides(piece.box.extent) : piece.strides};
+  auto last = overlap.start;
+  for (size_t d = 0; d < last.size(); ++d) last[d] += overlap.extent[d] - 1;
+  return bytes_in(stored, static_cast<uint64_t>(held.offset_of(last) - held.offset_of(overlap.start) + 1));
+}
+
+/// True when the overlap is one run in the piece and in the region: it can be read straight into place.
+bool one_run(const Piece& piece, const Box& overlap, const Box& region) {
+  Strided held{piece.box, piece.strides.empty() ? c_strides(piece.box.extent) : piece.strides};
+  uint64_t runs = 0;
+  for_each_run(overlap, held, {region, c_strides(region.extent)}, [&](int64_t, int64_t, int64_t) { ++runs; });
+  return runs == 1;
+}
+
+/// Finds the pieces that a region cuts, and room for those that cannot be read straight into place. Encoded pieces are decoded one after
+/// the other through the same room.
+void place_sources(const Plan& plan, Part& part, uint64_t& at) {
+  uint64_t decode_bytes = 0;
+  for (const Piece* piece : part.pieces->cutting(part.box)) {
+    Source source{piece, *intersect(piece->box, part.box), at, 0};
+    const auto& encoding = plan.from.encoding(piece->encoding);
+    if (piece->place.site == Place::kExtent && !encoding.chain.empty()) {
+      source.scratch_bytes = round_up(std::min(encoding.decoded_bytes, plan.part_limit), 64) + kReadAhead;
+      decode_bytes = std::max(decode_bytes, source.scratch_bytes + plan.decode_windows[piece->encoding]);
+    } else if (piece->place.site == Place::kExtent && !one_run(*piece, source.overlap, part.box)) {
+      // Dense in the file: read in one go and scatter. Sparse (a few columns of many): read run by run.
+      uint64_t span = span_bytes(*piece, source.overlap, encoding.stored);
+      if (span <= 2 * bytes_in(encoding.stored, source.overlap.elements())) source.scratch_bytes = round_up(span, 64);
+      at += source.scratch_bytes;
+    }
+    part.sources.push_back(std::move(source));
+  }
+  for (auto& source : part.sources)
+    if (!plan.from.encoding(source.piece->encoding).chain.empty()) source.scratch_at = at;
+  at += decode_bytes;
+}
+
+}  // namespace
+
+Part region_part(const Plan& plan, const Move& move, std::shared_ptr<const Geometry> geometry,
+                 std::shared_ptr<const PieceIndex> pieces, Range range, uint64_t& at) {
+  Part part;
+  part.move = &move;
+  part.geometry = std::move(geometry);
+  part.pieces = std::move(pieces);
+  part.range = range;
+  const auto& g = *part.geometry;
+  if (!g.line) part.box = range.count == 0 ? g.box : boxes_of_range(g.box, range.first, range.count).front();
+  part.in_bytes = bytes_in(g.in, range.count);
+  part.out_bytes = bytes_in(g.out, range.count);
+  part.direct = g.line && g.in == g.out && g.from->place.site == Place::kExtent && g.to;
+  if (part.direct) return part;
+  part.in_at = part.out_at = at;
+  at += round_up(part.in_bytes, 64);
+  if (g.in != g.out) {
+    part.out_at = at;
+    at += round_up(part.out_bytes, 64);
+  }
+  if (part.pieces && range.count > 0) place_sources(plan, part, at);
+  return part;
+}
+
+/// Slab in, slab out, then what the decoder and its input take.
+Part TaskCutter::stream_part(uint64_t& at) const {
+  const auto& g = *geometry_;
+  Part part;
+  part.geometry = geometry_;
+  part.pieces = pieces_;
+  part.range = g.cut.range(0);
+  part.in_bytes = bytes_in(g.in, g.slab_elements);
+  part.out_bytes = bytes_in(g.out, g.slab_elements);
+  part.in_at = part.out_at = at;
+  at += round_up(part.in_bytes, 64);
+  if (g.in != g.out) {
+    part.out_at = at;
+    at += round_up(part.out_bytes, 64);
+  }
+  const Piece& piece = pieces_->all()[plan_.lanes[lane_].moves[move_].source_piece];
+  part.sources.push_back({&piece, piece.box, at, kReadAhead});
+  at += kReadAhead + plan_.decode_windows[piece.encoding];
+  return part;
+}
+
+Part TaskCutter::cut_part(uint64_t& at) const {
+  const auto& lane = plan_.lanes[lane_];
+  const Move& move = lane.moves[move_];
+  Part part;
+  switch (move.mode) {
+    case Move::kLiteral: break;
+    case Move::kRegion: part = region_part(plan_, move, geometry_, pieces_, geometry_->cut.range(part_), at); break;
+    case Move::kStream: part = stream_part(at); break;
+    case Move::kEncode: {
+      // Slabs one after the other through the same buffer: room for the largest.
+      part.geometry = geometry_;
+      part.pieces = pieces_;
+      uint64_t end = at;
+      for (uint64_t slab = 0; slab < geometry_->cut.parts(); ++slab) {
+        uint64_t slab_end = at;
+        (void)region_part(plan_, move, geometry_, pieces_, geometry_->cut.range(slab), slab_end);
+        end = std::max(end, slab_end);
+      }
+      part.reserve_at = end;
+      part.in_bytes = bytes_in(geometry_->in, geometry_->box.elements());
+      at = end + encode_reserve(plan_, lane.segments[move.segment]);
+      break;
+    }
+  }
+  part.move = &move;
+  part.index = part_;
+  return part;
+}
+
+std::optional<Task> TaskCutter::next() {
+  Task task;
+  task.lane = lane_;
+  uint64_t batched = 0;
+  while (start_move()) {
+    const Move& move = plan_.lanes[lane_].moves[move_];
+    bool alone = move.mode == Move::kStream || move.mode == Move::kEncode;
+    uint64_t parts = move.mode == Move::kRegion ? geometry_->cut.parts() : 1;
+    if (alone && !task.parts.empty()) break;
+    uint64_t at = task.need_bytes;
+    Part part = cut_part(at);
+    uint64_t work = std::max(part.in_bytes, part.out_bytes);
+    batched += work;
+    bool full = at > plan_.part_limit || batched > plan_.part_limit || task.parts.size() >= kMaxPartsPerTask;
+    if (full && !task.parts.empty()) break;
+    task.need_bytes = at;
+    bool streamed = move.mode == Move::kStream;
+    task.work_bytes += streamed ? bytes_in(geometry_->in, part.sources.front().piece->box.elements()) : part.in_bytes;
+    task.parts.push_back(std::move(part));
+    if (++part_ >= parts) {
+      ++move_;
+      part_ = 0;
+      geometry_.reset();
+      pieces_.reset();
+    }
+    if (alone) break;
+  }
+  if (task.parts.empty()) return std::nullopt;
+  task.last_of_lane = done();
+  return task;
+}
+
+uint64_t encode_reserve(const Plan& plan, const Segment& segment) {
+  const auto& piece = plan.to.pieces(segment.tensor)[segment.piece];
+  const auto& encoding = plan.to.encoding(piece.encoding);
+  auto encoder = make_encoder(encoding.chain, encoding.decoded_bytes);
+  uint64_t window = encoder.ok() ? (*encoder)->window_bytes() : 0;
+  return window + std::min(encoded_bound(encoding.chain, encoding.decoded_bytes), plan.part_limit);
+}
+
+}  // namespace shardwright

@@ -1,0 +1,102 @@
+/// Tasks: what one worker does at once, cut from a plan's moves in order.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "shardwright/engine/cut.h"
+#include "shardwright/engine/plan.h"
+
+namespace shardwright {
+
+/// The pieces of one source tensor, sorted so that those which a region cuts are found without looking at all.
+class PieceIndex {
+ public:
+  PieceIndex(const Catalog& catalog, TensorId tensor);
+  /// Pieces that share elements with `region`, in C order of their starts. Replicas of one box: the first only.
+  std::vector<const Piece*> cutting(const Box& region) const;
+  const std::vector<Piece>& all() const { return pieces_; }
+
+ private:
+  std::vector<Piece> pieces_;   // by start
+  int64_t longest_ = 0;         // largest extent of dimension 0
+};
+
+/// How a move is cut: what its parts look like.
+struct Geometry {
+  Box box;                      ///< the target piece, or the tensor; part ranges count in its C order
+  bool line = false;            ///< both sides are flat: cut as one line of elements, without boxes
+  std::optional<Catalog::Flat> from, to;  ///< set where that side is one whole, raw, C-order piece, wanted whole (`to`: in memory)
+  DType in, out;
+  Cut cut;
+  uint64_t slab_elements = 0;   ///< kStream: elements held at once
+};
+
+/// What a part needs of one source piece that is not read straight into place.
+struct Source {
+  const Piece* piece;
+  Box overlap;
+  uint64_t scratch_at = 0, scratch_bytes = 0;  ///< in the task's buffer
+};
+
+struct Part {
+  const Move* move;
+  std::shared_ptr<const Geometry> geometry;
+  std::shared_ptr<const PieceIndex> pieces;  ///< null for literals and flat sources
+  Range range;                               ///< elements of geometry->box
+  Box box;                                   ///< the same as a box; not set for literals and lines
+  std::vector<Source> sources;
+  uint64_t reserve_at = 0;                   ///< kEncode: room for encoded output in the task's buffer
+  uint64_t index = 0;                        ///< which part of its move
+  uint64_t in_at = 0, in_bytes = 0;          ///< values as stored, in the task's buffer
+  uint64_t out_at = 0, out_bytes = 0;        ///< values as wanted; the same place as `in` when nothing is converted
+  bool direct = false;                       ///< read straight into the caller's memory
+};
+
+struct Task {
+  size_t lane = 0;
+  uint64_t sequence = 0;       ///< order of picking
+  std::vector<Part> parts;
+  uint64_t need_bytes = 0;     ///< to be granted, whole
+  uint64_t work_bytes = 0;     ///< for progress
+  bool last_of_lane = false;
+};
+
+/// Which piece of the target a move fills; kWholeTensor: all of them.
+uint32_t target_piece(const Lane& lane, const Move& move);
+/// False when the source is one flat piece and all of it is wanted: no boxes are needed to read it.
+bool needs_pieces(const Plan& plan, const Lane& lane, const Move& move);
+
+/// Geometry of a move under the plan's limits. Cheap: O(rank) for flat moves, O(pieces) to decide how encoded chunks are cut.
+Geometry move_geometry(const Plan& plan, const Lane& lane, const Move& move, const PieceIndex* pieces);
+
+/// Budget of a kEncode task beyond its slabs: the encoder's window, and room for its output (up to a part; a larger output is appended
+/// while it comes, when its turn has come).
+uint64_t encode_reserve(const Plan& plan, const Segment& segment);
+
+/// The part of a kRegion move that holds `range`; takes its room in the task's buffer from `at` on.
+Part region_part(const Plan& plan, const Move& move, std::shared_ptr<const Geometry> geometry,
+                 std::shared_ptr<const PieceIndex> pieces, Range range, uint64_t& at);
+
+/// Walks one lane's moves and cuts tasks of about plan.part_limit bytes; small neighbours share one task. Not thread-safe.
+class TaskCutter {
+ public:
+  TaskCutter(const Plan& plan, size_t lane) : plan_(plan), lane_(lane) {}
+  std::optional<Task> next();
+  bool done() const;
+
+ private:
+  bool start_move();
+  Part cut_part(uint64_t& at) const;
+  Part stream_part(uint64_t& at) const;
+
+  const Plan& plan_;
+  const size_t lane_;
+  size_t move_ = 0;
+  uint64_t part_ = 0;
+  std::shared_ptr<const Geometry> geometry_;
+  std::shared_ptr<const PieceIndex> pieces_;
+};
+
+}  // namespace shardwright

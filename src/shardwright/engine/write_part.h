@@ -1,0 +1,31 @@
+/// Hands the values of parts to their targets.
+#pragma once
+
+#include <vector>
+
+#include "shardwright/engine/execute.h"
+#include "shardwright/engine/task.h"
+
+namespace shardwright {
+
+/// CRC-32C and, where the draft wants it, CRC-32 of one part as stored.
+struct PartChecksum {
+  uint32_t crc32c = 0, crc32 = 0;
+  uint64_t bytes = 0;
+};
+
+/// Writes every part of a task, literals too, to one object. checksums: one entry per part when the plan asks for them, else empty.
+Status write_parts(const Plan& plan, const Lane& lane, std::span<const Part> parts, View buffer, Writer& writer, bool wants_crc32,
+                   std::vector<PartChecksum>& checksums);
+
+/// Copies a part's values into every kMemory piece of the target that it cuts. Direct parts are there already.
+void store_part(const Plan& plan, const Part& part, View buffer);
+
+/// Hands a part to consume(), box by box of the target (packed where the box is not contiguous in the part).
+Status consume_part(const Plan& plan, const Part& part, View buffer, const Calls& calls);
+
+/// Decodes the one piece of a kStream part in slabs and writes, stores or consumes them. writer: null for memory and calls.
+Status stream_part(const Plan& plan, const Lane& lane, const Part& part, Store& store, MutableView buffer, Writer* writer, const Calls& calls,
+                   std::vector<PartChecksum>& checksums);
+
+}  // namespace shardwright

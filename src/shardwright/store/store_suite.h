@@ -1,0 +1,170 @@
+/// For tests only: what every store must do, run against each of them. Include in one file and instantiate StoreSuite there.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <functional>
+#include <memory>
+#include <numeric>
+#include <random>
+#include <string>
+#include <thread>
+
+#include "shardwright/store/store.h"
+#include "shardwright/store/testing.h"
+
+namespace shardwright::testing_support {
+
+/// A store and a way to change its objects behind its back.
+struct StoreFixture {
+  std::shared_ptr<void> holder;  ///< temporary directory, if any
+  std::shared_ptr<Store> store;
+  std::function<void(const std::string& key, const std::string& text)> replace;
+  bool own_changes = false;  ///< `replace` goes through the store's own commit, which is no surprise to it
+};
+struct StoreCase {
+  std::string name;
+  std::function<StoreFixture()> make;
+};
+inline void PrintTo(const StoreCase& which, std::ostream* out) { *out << which.name; }
+
+class StoreSuite : public ::testing::TestWithParam<StoreCase> {
+ protected:
+  StoreFixture fixture_ = GetParam().make();
+  Store& store_ = *fixture_.store;
+};
+
+TEST_P(StoreSuite, ReadsWhatWasReplaced) {
+  fixture_.replace("a.bin", "hello");
+  fixture_.replace("sub/b.bin", "");
+  EXPECT_EQ(text_at(store_, "a.bin"), "hello");
+  EXPECT_EQ(text_at(store_, "sub/b.bin"), "");
+  auto size = store_.size("a.bin");
+  ASSERT_OK(size);
+  EXPECT_EQ(**size, 5u);
+}
+
+TEST_P(StoreSuite, AbsentIsNoErrorForSizeAndNotFoundForRead) {
+  fixture_.replace("sub/b.bin", "x");
+  for (const char* key : {"none", "sub/none", "none/none", "sub", "sub/b.bin/deeper"}) {
+    auto size = store_.size(key);
+    ASSERT_OK(size);
+    EXPECT_FALSE(size->has_value()) << key;
+  }
+  std::byte byte{};
+  ReadOp op{"none", 0, {&byte, 1}};
+  EXPECT_CODE(store_.read({&op, 1}), Code::kNotFound);
+  EXPECT_CODE(read_object(store_, "none", 10), Code::kNotFound);
+}
+
+TEST_P(StoreSuite, RefusesKeysThatCouldLeaveTheRoot) {
+  for (const char* key : {"../a", "a/../../b", "/etc/passwd", "", "a//b", "./a", "a\\b"}) {
+    EXPECT_CODE(store_.size(key), Code::kInvalidArgument);
+    std::byte byte{};
+    ReadOp op{key, 0, {&byte, 1}};
+    EXPECT_CODE(store_.read({&op, 1}), Code::kInvalidArgument);
+  }
+  EXPECT_CODE(store_.list("../"), Code::kInvalidArgument);
+  EXPECT_CODE(store_.list("sub"), Code::kInvalidArgument);
+  EXPECT_CODE(store_.begin(".."), Code::kInvalidArgument);
+  EXPECT_CODE(store_.recover("/tmp"), Code::kInvalidArgument);
+}
+
+TEST_P(StoreSuite, ReadObjectHasACap) {
+  fixture_.replace("a.bin", "0123456789");
+  EXPECT_OK(read_object(store_, "a.bin", 10));
+  EXPECT_CODE(read_object(store_, "a.bin", 9), Code::kResourceExhausted);
+}
+
+TEST_P(StoreSuite, ZeroOpsAndZeroLengthsAreFine) {
+  fixture_.replace("a.bin", "abc");
+  EXPECT_OK(store_.read({}));
+  ReadOp at_end{"a.bin", 3, {}}, beyond{"a.bin", 4, {}};
+  EXPECT_OK(store_.read({&at_end, 1}));
+  EXPECT_CODE(store_.read({&beyond, 1}), Code::kCorrupt);
+  EXPECT_EQ(store_.bytes_read(), 0u);
+}
+
+TEST_P(StoreSuite, ShortObjectIsCorruptWithPlaceAndSizes) {
+  fixture_.replace("a.bin", "0123456789");
+  std::string into(8, '\0');
+  ReadOp op{"a.bin", 4, {reinterpret_cast<std::byte*>(into.data()), into.size()}};
+  auto status = store_.read({&op, 1});
+  EXPECT_CODE(status, Code::kCorrupt);
+  EXPECT_EQ(status.error().path, store_.describe("a.bin"));
+  EXPECT_EQ(status.error().offset, 4u);
+  EXPECT_NE(status.error().found.find("10 bytes"), std::string::npos);
+  op.offset = ~0ull - 3;  // offset + length overflows
+  EXPECT_CODE(store_.read({&op, 1}), Code::kCorrupt);
+}
+
+TEST_P(StoreSuite, RandomBatchesReadTheRightBytes) {
+  unsigned seed = std::random_device{}();
+  SCOPED_TRACE("seed " + std::to_string(seed));
+  std::mt19937 random(seed);
+  std::vector<std::string> keys = {"a.bin", "b.bin", "sub/c.bin"}, contents;
+  for (size_t i = 0; i < keys.size(); ++i) {
+    contents.push_back(pattern(300'000 + i * 1000, static_cast<unsigned>(i)));
+    fixture_.replace(keys[i], contents[i]);
+  }
+  for (int round = 0; round < 12; ++round) {
+    std::vector<std::string> into(1 + random() % 1500);
+    std::vector<ReadOp> ops;
+    std::vector<std::pair<size_t, uint64_t>> wanted;
+    for (std::string& buffer : into) {
+      size_t file = random() % keys.size();
+      uint64_t offset = random() % contents[file].size();
+      uint64_t length =
+          std::min<uint64_t>(contents[file].size() - offset, random() % (random() % 20 == 0 ? 100'000 : 40));
+      buffer.assign(length, '\xee');
+      ops.push_back({keys[file], offset, {reinterpret_cast<std::byte*>(buffer.data()), length}});
+      wanted.push_back({file, offset});
+    }
+    ASSERT_OK(store_.read(ops));
+    for (size_t i = 0; i < into.size(); ++i) {
+      ASSERT_EQ(into[i], contents[wanted[i].first].substr(wanted[i].second, into[i].size()))
+          << "round " << round << " op " << i;
+    }
+  }
+}
+
+TEST_P(StoreSuite, AChangedObjectAbortsInsteadOfMixing) {
+  if (fixture_.own_changes) GTEST_SKIP() << "nobody else can change it";
+  fixture_.replace("a.bin", "old old");
+  EXPECT_OK(store_.size("a.bin"));  // pins
+  fixture_.replace("a.bin", "newer and longer");
+  std::byte byte{};
+  ReadOp op{"a.bin", 0, {&byte, 1}};
+  auto status = store_.read({&op, 1});
+  EXPECT_CODE(status, Code::kAborted);
+  EXPECT_EQ(status.error().path, store_.describe("a.bin"));
+}
+
+TEST_P(StoreSuite, ListsWholePathsSorted) {
+  using Keys = std::vector<std::string>;
+  EXPECT_EQ(*store_.list(""), Keys());
+  for (const char* key : {"b", "a.x", "sub/two", "sub/one", "sub/deep/er/z", "subway"}) fixture_.replace(key, "1");
+  EXPECT_EQ(*store_.list(""), (Keys{"a.x", "b", "sub/deep/er/z", "sub/one", "sub/two", "subway"}));
+  EXPECT_EQ(*store_.list("sub/"), (Keys{"sub/deep/er/z", "sub/one", "sub/two"}));
+  EXPECT_EQ(*store_.list("sub/deep/"), (Keys{"sub/deep/er/z"}));
+  EXPECT_EQ(*store_.list("none/"), Keys());
+}
+
+TEST_P(StoreSuite, ManyThreadsReadManyObjects) {
+  constexpr int kFiles = 100;  // more than stay open at once
+  for (int i = 0; i < kFiles; ++i) fixture_.replace("f" + std::to_string(i), pattern(1000, static_cast<unsigned>(i)));
+  std::vector<std::jthread> threads;
+  std::atomic<int> wrong{0};
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 3 * kFiles; ++i) {
+        int file = (i * 7 + t * 13) % kFiles;
+        if (text_at(store_, "f" + std::to_string(file)) != pattern(1000, static_cast<unsigned>(file))) ++wrong;
+      }
+    });
+  }
+  threads.clear();
+  EXPECT_EQ(wrong, 0);
+}
+
+}  // namespace shardwright::testing_support

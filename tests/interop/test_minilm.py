@@ -1,0 +1,67 @@
+"""The real all-MiniLM-L6-v2 model: what transformers computes from it does not change."""
+import json
+import shutil
+
+import pytest
+import raw
+import torch
+from transformers import AutoModel, AutoTokenizer
+
+SENTENCES = ["A man is eating food.", "A man eats a piece of bread.", "The new movie is awesome.",
+             "Shards hold tensors; an index says which.", "", "caf\u00e9 \u4f60\u597d \U0001f600"]
+
+
+def embeddings(directory) -> torch.Tensor:
+    """Mean-pooled and normalised, as the model's card says."""
+    tokenizer = AutoTokenizer.from_pretrained(directory)
+    model = AutoModel.from_pretrained(directory).eval()
+    batch = tokenizer(SENTENCES, padding=True, truncation=True, return_tensors="pt")
+    with torch.no_grad():
+        hidden = model(**batch)[0]
+    mask = batch["attention_mask"].unsqueeze(-1).float()
+    return torch.nn.functional.normalize((hidden * mask).sum(1) / mask.sum(1).clamp(min=1e-9), dim=1)
+
+
+@pytest.fixture(scope="module")
+def expected(minilm) -> torch.Tensor:
+    values = embeddings(minilm)
+    # The card's own claim, roughly: the two about eating are close, the film is far. A model that failed to load is not.
+    assert values[0] @ values[1] > 0.6 > 0.3 > values[0] @ values[2]
+    return values
+
+
+def test_resharded_directory_opens_in_transformers(shardwright, minilm, expected, tmp_path):
+    target = tmp_path / "shards"
+    summary = shardwright.copy(minilm, target, "--max-shard-size", "20MB")
+    shards = sorted(p.name for p in target.glob("*.safetensors"))
+    assert summary["shards"] == len(shards) >= 4
+    index = json.loads((target / "model.safetensors.index.json").read_text())
+    assert sorted(set(index["weight_map"].values())) == shards
+    # All that was there and is no tensor is there again.
+    for file in minilm.rglob("*"):
+        if file.is_file() and file.name != "model.safetensors" and not file.name.startswith("."):
+            assert (target / file.relative_to(minilm)).read_bytes() == file.read_bytes(), file
+    assert torch.equal(embeddings(target), expected)
+
+
+def test_round_trip_through_keras_weights(shardwright, minilm, expected, tmp_path):
+    shards, keras, back = tmp_path / "shards", tmp_path / "keras", tmp_path / "back"
+    shardwright.copy(minilm, shards, "--max-shard-size", "20MB")
+    shardwright.copy(shards, keras / "minilm.weights.json", "--max-shard-size", "30MB")
+    shardwright.copy(keras / "minilm.weights.json", back / "model.safetensors")
+    assert raw.read(back / "model.safetensors") == raw.read(minilm / "model.safetensors")
+    for path in (shards, keras / "minilm.weights.json", back / "model.safetensors"):
+        shardwright.run("verify", path, "--full")
+        assert shardwright.json("diff", minilm, path) == []
+        assert shardwright.json("hash", path) == shardwright.json("hash", minilm)
+    for file in minilm.glob("*"):
+        if file.is_file() and not (back / file.name).exists():
+            shutil.copy(file, back / file.name)
+    assert torch.equal(embeddings(back), expected)
+
+
+def test_one_file_is_the_published_one(shardwright, minilm, tmp_path):
+    """Sharded and merged again: byte for byte what was published, for it is in the order of the library."""
+    shardwright.copy(minilm, tmp_path / "shards", "--max-shard-size", "20MB")
+    shardwright.copy(tmp_path / "shards", tmp_path / "model.safetensors")
+    assert raw.read(tmp_path / "model.safetensors") == raw.read(minilm / "model.safetensors")

@@ -1,0 +1,148 @@
+"""Catalogues of the largest open models: metadata verbs answer in about a second and a hundred megabytes.
+
+The repository has the shapes of a 405-billion-parameter Llama in bfloat16, 810 GB in 191 files, all holes; the second one
+has a million tensors.
+"""
+import json
+import os
+import subprocess
+import time
+
+import h5py
+import numpy as np
+import pytest
+import raw
+from huggingface_hub import split_torch_state_dict_into_shards  # noqa: F401  (the factory below is what it calls)
+from huggingface_hub.serialization._base import split_state_dict_into_shards_factory
+
+pytestmark = pytest.mark.alone
+MB = 10**6
+HIDDEN, LAYERS, KV, FFN, VOCAB = 16384, 126, 1024, 53248, 128256
+
+
+def llama_405b() -> dict[str, list[int]]:
+    shapes = {"model.embed_tokens.weight": [VOCAB, HIDDEN]}
+    for layer in range(LAYERS):
+        prefix = f"model.layers.{layer}."
+        shapes |= {
+            f"{prefix}self_attn.q_proj.weight": [HIDDEN, HIDDEN], f"{prefix}self_attn.k_proj.weight": [KV, HIDDEN],
+            f"{prefix}self_attn.v_proj.weight": [KV, HIDDEN], f"{prefix}self_attn.o_proj.weight": [HIDDEN, HIDDEN],
+            f"{prefix}mlp.gate_proj.weight": [FFN, HIDDEN], f"{prefix}mlp.up_proj.weight": [FFN, HIDDEN],
+            f"{prefix}mlp.down_proj.weight": [HIDDEN, FFN], f"{prefix}input_layernorm.weight": [HIDDEN],
+            f"{prefix}post_attention_layernorm.weight": [HIDDEN]}
+    return shapes | {"model.norm.weight": [HIDDEN], "lm_head.weight": [VOCAB, HIDDEN]}
+
+
+def split(shapes: dict[str, list[int]]):
+    """The hub's split at 5GB, from sizes alone."""
+    sizes = {name: raw.nbytes("BF16", shape) for name, shape in shapes.items()}
+    return split_state_dict_into_shards_factory(sizes, get_storage_size=lambda size: size, max_shard_size="5GB",
+                                                filename_pattern="model{suffix}.safetensors")
+
+
+@pytest.fixture(scope="module")
+def hub_405b(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("llama405b")
+    shapes = llama_405b()
+    plan = split(shapes)
+    assert len(plan.filename_to_tensors) == 191
+    assert plan.metadata["total_size"] > 810e9
+    for file, names in plan.filename_to_tensors.items():
+        raw.write_sparse(folder / file, {name: ("BF16", shapes[name]) for name in names}, {"format": "pt"})
+    index = {"metadata": plan.metadata, "weight_map": plan.tensor_to_filename}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=2))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def keras_405b(tmp_path_factory):
+    """The same tensors as Keras shards: contiguous opaque datasets, allocated and never written."""
+    folder = tmp_path_factory.mktemp("keras405b")
+    shapes = llama_405b()
+    weight_map, total = {}, 0
+    text = h5py.string_dtype("utf-8")
+    create = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+    create.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+    create.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
+    for i, names in enumerate(split(shapes).filename_to_tensors.values()):
+        shard = f"m_{i:05}.weights.h5"
+        with h5py.File(folder / shard, "w") as file:
+            for name in names:
+                group = file.create_group(f"{name}/vars")
+                kind = h5py.h5t.py_create(np.dtype("V2"))
+                node = h5py.h5d.create(group.id, b"0", kind, h5py.h5s.create_simple(tuple(shapes[name])), create)
+                h5py.Dataset(node).attrs.create("dtype", "bfloat16", dtype=text)
+                weight_map[f"/{name}/vars"] = shard
+                total += raw.nbytes("BF16", shapes[name])
+    (folder / "m.weights.json").write_text(json.dumps({"metadata": {"total_size": float(total)}, "weight_map": weight_map}, indent=4))
+    used = sum(os.stat(path).st_blocks * 512 for path in folder.iterdir())
+    assert used < 50 * MB
+    return folder / "m.weights.json"
+
+
+@pytest.fixture(scope="module")
+def million(tmp_path_factory):
+    """A million tensors in eight shards: each header stays under the format's 100 MB."""
+    folder = tmp_path_factory.mktemp("million")
+    weight_map = {}
+    for shard in range(8):
+        file = f"model-{shard + 1:05}-of-00008.safetensors"
+        names = [f"model.layers.{shard * 8 + i // 15625}.mlp.experts.{i % 15625}.up_proj.weight" for i in range(125_000)]
+        raw.write_sparse(folder / file, {name: ("BF16", [4, 8]) for name in names}, {"format": "pt"})
+        weight_map |= dict.fromkeys(names, file)
+    assert len(weight_map) == 1_000_000
+    index = {"metadata": {"total_size": 64_000_000}, "weight_map": weight_map}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=2))
+    return folder
+
+
+def timed(shardwright, *args) -> tuple[float, int, bytes]:
+    """Seconds, peak resident bytes and output of one run; the best of three, for the machine may be busy."""
+    best = None
+    for _ in range(3):
+        start = time.perf_counter()
+        process = subprocess.Popen([str(shardwright.path), *map(str, args)], stdout=subprocess.PIPE, stdin=subprocess.DEVNULL)
+        out = process.stdout.read()
+        _, status, usage = os.wait4(process.pid, 0)
+        seconds = time.perf_counter() - start
+        process.returncode = os.waitstatus_to_exitcode(status)
+        assert process.returncode == 0, out[-2000:]
+        if best is None or seconds < best[0]:
+            best = (seconds, usage.ru_maxrss * 1024, out)
+    return best
+
+
+METADATA_VERBS = [["ls"], ["ls", "--json"], ["info"], ["info", "--json"], ["verify"], ["verify", "--json"]]
+
+
+def check_all(shardwright, path, target_dir, seconds_limit: float, bytes_limit: int) -> None:
+    verbs = [[verb[0], path, *verb[1:]] for verb in METADATA_VERBS]
+    verbs += [["copy", path, target_dir / "new", "--dry-run"], ["copy", path, target_dir / "new.weights.json", "--dry-run", "--json"]]
+    slow = []
+    for verb in verbs:
+        seconds, peak, _ = timed(shardwright, *verb)
+        print(f"{' '.join(str(v) for v in verb if v != path):60} {seconds:6.2f} s {peak / MB:6.0f} MB")
+        if seconds > seconds_limit or peak > bytes_limit:
+            slow.append((verb, round(seconds, 2), peak // MB))
+    assert not slow
+    assert not list(target_dir.iterdir())
+
+
+def test_405b_in_safetensors(shardwright, hub_405b, tmp_path):
+    check_all(shardwright, hub_405b, tmp_path, 1.0, 100 * MB)
+    info = shardwright.json("info", hub_405b)
+    assert info["tensors"] == 126 * 9 + 3 and info["parameters"] == 405_853_388_800 and len(info["shards"]) == 191
+    plan = shardwright.copy(hub_405b, tmp_path / "new", "--dry-run", "--max-shard-size", "10GB")
+    assert plan["bytes_written"] >= 2 * 405_853_388_800
+
+
+def test_405b_in_keras_shards(shardwright, keras_405b, tmp_path):
+    check_all(shardwright, keras_405b, tmp_path, 1.0, 100 * MB)
+    info = shardwright.json("info", keras_405b)
+    assert info["parameters"] == 405_853_388_800 and len(info["shards"]) == 191
+    assert info["dtypes"].keys() == {"BF16"}
+
+
+def test_million_tensors(shardwright, million, tmp_path):
+    check_all(shardwright, million, tmp_path, 3.0, 400 * MB)
+    assert shardwright.json("info", million)["tensors"] == 1_000_000
