@@ -85,8 +85,8 @@ class FaultStore : public Store {
   Status read(std::span<const ReadOp> ops) override {
     if (strikes(faults_->reads, faults_->fail_read)) {
       Error error = fail(Code::kIo, "injected: cannot read");
-      if (!ops.empty()) error = std::move(error).at_path(describe(ops[0].key)).at_offset(ops[0].offset);
-      return error;
+      if (ops.empty()) return error;
+      return std::move(error).at_path(describe(ops[0].key)).at_offset(ops[0].offset);
     }
     uint64_t step = faults_->read_bytes_at_once;
     if (step == 0) return base_->read(ops);

@@ -3,11 +3,14 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 
 #include "shardwright/store/file_cache.h"
 #include "shardwright/store/file_list.h"
 #include "shardwright/store/file_read.h"
+#include "shardwright/store/file_transaction.h"
 #include "shardwright/store/key.h"
+#include "shardwright/store/recovery.h"
 #include "shardwright/store/store.h"
 
 namespace shardwright {
@@ -15,50 +18,54 @@ namespace {
 
 using namespace detail;
 
+constexpr auto kPatience = std::chrono::seconds(5);  // for a commit that is under way
+
 class FileStore : public Store {
  public:
   FileStore(std::string root, const FileStoreOptions& options)
-      : cache_(std::move(root)), rules_{options.merge_gap_bytes, options.direct} {}
+      : cache_(std::make_shared<FileCache>(std::move(root))), rules_{options.merge_gap_bytes, options.direct} {}
 
   StoreCaps caps() const override {
     StoreCaps caps;
     caps.random_write = caps.rename = caps.list = true;
     return caps;
   }
-  std::string describe(std::string_view key) const override { return cache_.path_of(key); }
+  std::string describe(std::string_view key) const override { return cache_->path_of(key); }
 
   Result<std::optional<uint64_t>> size(std::string_view key) override {
     SHARDWRIGHT_TRY(check_key(key));
-    return cache_.size(key);
+    return cache_->size(key);
   }
 
   Status read(std::span<const ReadOp> ops) override;
 
   Result<std::vector<std::string>> list(std::string_view prefix) override {
     SHARDWRIGHT_TRY(check_prefix(prefix));
-    auto directory = cache_.root();
+    auto directory = cache_->root();
     if (!directory && errno == ENOENT) return std::vector<std::string>();
     if (!directory) return errno_error(errno, "cannot list directory", describe(""));
     return list_files(directory->get(), prefix, describe(prefix));
   }
 
   Result<std::unique_ptr<Transaction>> begin(std::string_view under) override {
-    SHARDWRIGHT_TRY(check_directory(under));
-    return fail(Code::kUnsupported, "writing is not built in yet").at_path(describe(under));
+    SHARDWRIGHT_TRY(recover(under));
+    SHARDWRIGHT_ASSIGN(auto target, TargetDirectory::find(describe(under)));
+    return FileTransaction::begin(std::move(target), [cache = cache_] { cache->forget(); });
   }
-  Result<std::unique_ptr<Transaction>> join(std::string_view token) override {
-    return fail(Code::kUnsupported, "writing is not built in yet").at_path(std::string(token));
-  }
+  Result<std::unique_ptr<Transaction>> join(std::string_view token) override { return FileTransaction::join(token); }
   Result<std::optional<std::string>> recover(std::string_view under) override {
     SHARDWRIGHT_TRY(check_directory(under));
-    return std::optional<std::string>();
+    SHARDWRIGHT_ASSIGN(auto target, TargetDirectory::find(describe(under)));
+    SHARDWRIGHT_ASSIGN(auto sentence, recover_directory(target, kPatience));
+    if (sentence) cache_->forget();
+    return sentence;
   }
 
   Result<std::optional<Room>> room(std::string_view under) override;
   uint64_t bytes_read() const override { return bytes_read_; }
 
  private:
-  FileCache cache_;
+  std::shared_ptr<FileCache> cache_;  // shared with transactions: a commit makes it forget
   ReadRules rules_;
   std::atomic<uint64_t> bytes_read_{0};
 };
@@ -79,7 +86,7 @@ Status FileStore::read(std::span<const ReadOp> ops) {
     for (; i < sorted.size() && sorted[i]->key == key; ++i) {
       ranges.push_back({sorted[i]->offset, sorted[i]->into.data(), sorted[i]->into.size()});
     }
-    SHARDWRIGHT_ASSIGN(auto file, cache_.open(key));
+    SHARDWRIGHT_ASSIGN(auto file, cache_->open(key));
     SHARDWRIGHT_TRY(read_ranges(*file, ranges, rules_, bytes_read_));
   }
   return {};

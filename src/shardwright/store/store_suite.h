@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <numeric>
@@ -165,6 +167,150 @@ TEST_P(StoreSuite, ManyThreadsReadManyObjects) {
   }
   threads.clear();
   EXPECT_EQ(wrong, 0);
+}
+
+TEST_P(StoreSuite, ASetAppearsWhenCommittedAndNotBefore) {
+  {
+    auto transaction = store_.begin("new");
+    ASSERT_OK(transaction);
+    ASSERT_OK(stage(**transaction, "a", "one"));
+    ASSERT_OK(stage(**transaction, "sub/b", "two"));
+    EXPECT_TRUE(store_.list("")->empty());
+    EXPECT_FALSE((*store_.size("new/a")).has_value());
+    ASSERT_OK((*transaction)->commit({{"sub/b", "a"}, {}, {}}));
+  }
+  EXPECT_EQ(*store_.list(""), (std::vector<std::string>{"new/a", "new/sub/b"}));
+  EXPECT_EQ(text_at(store_, "new/a"), "one");
+  EXPECT_EQ(text_at(store_, "new/sub/b"), "two");
+}
+
+TEST_P(StoreSuite, DroppedUncommittedLeavesNothing) {
+  fixture_.replace("have/old", "1");
+  for (const char* under : {"", "new/deep/er", "have"}) {
+    auto transaction = store_.begin(under);
+    ASSERT_OK(transaction);
+    ASSERT_OK(stage(**transaction, "a", "one"));
+    auto unfinished = (*transaction)->create("b", 5);
+    ASSERT_OK(unfinished);
+  }
+  EXPECT_EQ(*store_.list(""), (std::vector<std::string>{"have/old"}));
+  EXPECT_OK(store_.begin("have"));
+}
+
+TEST_P(StoreSuite, WritesAtAnyOffsetInAnyOrderAndAppends) {
+  std::string text = pattern(100'000);
+  auto transaction = store_.begin("");
+  ASSERT_OK(transaction);
+  auto known = (*transaction)->create("known", text.size()), grown = (*transaction)->create("grown", kUnknown);
+  ASSERT_OK(known);
+  ASSERT_OK(grown);
+  std::vector<WriteOp> ops;
+  for (size_t at = 0; at < text.size(); at += 7000) {
+    ops.push_back({at, view_of(std::string_view(text).substr(at, 7000))});
+  }
+  for (const WriteOp& op : ops) ASSERT_OK((*grown)->write({&op, 1}));
+  std::mt19937 random(7);
+  std::shuffle(ops.begin(), ops.end(), random);
+  ASSERT_OK((*known)->write(ops));
+  ASSERT_OK((*known)->write({}));
+  ASSERT_OK((*known)->finish(text.size()));
+  ASSERT_OK((*grown)->finish(text.size() - 1));
+  ASSERT_OK((*transaction)->commit({{"grown", "known"}, {}, {}}));
+  EXPECT_EQ(text_at(store_, "known"), text);
+  EXPECT_EQ(text_at(store_, "grown"), text.substr(0, text.size() - 1));
+}
+
+TEST_P(StoreSuite, MisuseOfWritersIsAnError) {
+  auto transaction = store_.begin("");
+  ASSERT_OK(transaction);
+  auto writer = (*transaction)->create("a", 10);
+  ASSERT_OK(writer);
+  WriteOp beyond{8, view_of("abc")};
+  EXPECT_FALSE((*writer)->write({&beyond, 1}).ok());
+  EXPECT_FALSE((*writer)->finish(9).ok());
+  EXPECT_FALSE((*transaction)->create("a", 1).ok());
+  EXPECT_CODE((*transaction)->create("../a", 1), Code::kInvalidArgument);
+  EXPECT_CODE((*transaction)->create(".shardwright-1", 1), Code::kInvalidArgument);
+  EXPECT_FALSE((*transaction)->commit({{"a"}, {}, {}}).ok());  // not finished
+}
+
+TEST_P(StoreSuite, ReplacingRemovesWhatIsStaleAndNothingElse) {
+  ASSERT_OK(put(store_, "set", {{"1", "old1"}, {"2", "old2"}, {"3", "old3"}, {"index", "old"}}));
+  fixture_.replace("set/mine", "kept");
+  ASSERT_OK(put(store_, "set", {{"1", "new1"}, {"index", "new"}}, {"2", "3", "gone already"}, {"index"}));
+  EXPECT_EQ(*store_.list(""), (std::vector<std::string>{"set/1", "set/index", "set/mine"}));
+  EXPECT_EQ(text_at(store_, "set/1"), "new1");
+  EXPECT_EQ(text_at(store_, "set/index"), "new");
+}
+
+TEST_P(StoreSuite, AStoreReadsItsOwnReplacementWithoutSurprise) {
+  ASSERT_OK(put(store_, "", {{"a", "old"}}));
+  EXPECT_EQ(text_at(store_, "a"), "old");
+  ASSERT_OK(put(store_, "", {{"a", "new and longer"}}, {}, {"a"}));
+  EXPECT_EQ(text_at(store_, "a"), "new and longer");
+}
+
+TEST_P(StoreSuite, OneWriterPerDirectory) {
+  fixture_.replace("b/x", "");
+  for (const char* under : {"absent", "b"}) {
+    auto first = store_.begin(under);
+    ASSERT_OK(first);
+    EXPECT_CODE(store_.begin(under), Code::kUnavailable);
+    first->reset();
+    EXPECT_OK(store_.begin(under));
+  }
+}
+
+TEST_P(StoreSuite, JoinedTransactionsWriteAndTheOwnerCommits) {
+  for (const char* under : {"fresh/dir", "fresh/dir"}) {  // absent, then present
+    auto owner = store_.begin(under);
+    ASSERT_OK(owner);
+    auto joined = store_.join((*owner)->token());
+    ASSERT_OK(joined);
+    ASSERT_OK(stage(**joined, "shard", under));
+    ASSERT_OK(stage(**owner, "index", "i"));
+    EXPECT_FALSE((*joined)->commit({{"shard", "index"}, {}, {}}).ok());
+    joined->reset();
+    ASSERT_OK((*owner)->commit({{"shard", "index"}, {}, {"index"}}));
+    EXPECT_EQ(*store_.list(""), (std::vector<std::string>{"fresh/dir/index", "fresh/dir/shard"}));
+  }
+  EXPECT_CODE(store_.join("nonsense"), Code::kNotFound);
+}
+
+TEST_P(StoreSuite, CommitNamesEveryObject) {
+  auto transaction = store_.begin("set");
+  ASSERT_OK(transaction);
+  ASSERT_OK(stage(**transaction, "a", "1"));
+  ASSERT_OK(stage(**transaction, "b", "2"));
+  EXPECT_FALSE((*transaction)->commit({{"a"}, {}, {}}).ok());
+  EXPECT_FALSE((*transaction)->commit({{"a", "b", "c"}, {}, {}}).ok());
+  EXPECT_OK((*transaction)->commit({{"a", "b"}, {}, {}}));
+  EXPECT_FALSE((*transaction)->commit({{"a", "b"}, {}, {}}).ok());
+}
+
+TEST_P(StoreSuite, ManyThreadsWriteOneObject) {
+  std::string text = pattern(4'000'000);
+  auto transaction = store_.begin("");
+  ASSERT_OK(transaction);
+  auto writer = (*transaction)->create("a", text.size());
+  ASSERT_OK(writer);
+  std::atomic<size_t> next{0};
+  std::atomic<int> failures{0};
+  std::vector<std::jthread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&] {
+      constexpr size_t kStep = 123'456;
+      for (size_t at; (at = next.fetch_add(kStep)) < text.size();) {
+        WriteOp op{at, view_of(std::string_view(text).substr(at, kStep))};
+        if (!(*writer)->write({&op, 1}).ok()) ++failures;
+      }
+    });
+  }
+  threads.clear();
+  EXPECT_EQ(failures, 0);
+  ASSERT_OK((*writer)->finish(text.size()));
+  ASSERT_OK((*transaction)->commit({{"a"}, {}, {}}));
+  EXPECT_EQ(text_at(store_, "a"), text);
 }
 
 }  // namespace shardwright::testing_support
