@@ -6,9 +6,8 @@ import shutil
 import subprocess
 
 import pytest
-from conftest import ROOT
 
-INSPECT = ROOT / "examples" / "inspect"
+INSPECT = pathlib.Path(__file__).resolve().parent.parent / "examples" / "inspect"
 
 
 def call(*command, **kwargs) -> str:
