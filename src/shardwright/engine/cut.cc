@@ -43,7 +43,8 @@ Cut cut_slabs(std::span<const int64_t> extents, uint64_t most, uint64_t block, u
       if (aligned && unit < cut.extent) best = {cut.outer, cut.extent, cut.inner, unit};
       continue;
     }
-    if (cut.outer == 1 && align > 1 && cut.step >= align) cut.step = cut.step / align * align;
+    uint64_t both = std::lcm(align, block / std::gcd(cut.inner, block));
+    if (cut.outer == 1 && cut.step >= both) cut.step = cut.step / both * both;
     // Even slabs: 5 + 5 instead of 8 + 2, where no chunk or block wants otherwise.
     if (align == 1 && block == 1) cut.step = (cut.extent + cut.slabs() - 1) / cut.slabs();
     return cut;

@@ -32,11 +32,13 @@ class Run {
   }
 
   Result<Executed> run() {
+    std::vector<size_t> idle;  // nothing but late bytes, or an empty object
+    for (size_t i = 0; i < lanes_.size(); ++i)
+      if (lanes_[i].cutter.done()) idle.push_back(i);
     {
       std::vector<std::jthread> workers;
       for (int i = 0; i < plan_.workers; ++i) workers.emplace_back([this] { calls_.produce ? work_on_queue() : work(); });
-      for (size_t i = 0; i < lanes_.size(); ++i)
-        if (lanes_[i].cutter.done()) finish_lane(i, 0);  // nothing but late bytes, or an empty object
+      for (size_t lane : idle) finish_lane(lane, 0);
       serve_calls();
     }
     if (error_) return std::move(*error_);
@@ -112,9 +114,10 @@ class Run {
 
   /// On a worker: everything but calls.
   void process(Held held) {
-    bool streamed = held.task.parts.front().move->mode == Move::kStream;
+    auto mode = held.task.parts.front().move->mode;
+    bool reads_itself = mode == Move::kStream || mode == Move::kEncode;
     Status status;
-    if (!streamed) status = read_parts(plan_, ends_.from, held.task.parts, held.grant.span());
+    if (!reads_itself) status = read_parts(plan_, ends_.from, held.task.parts, held.grant.span());
     if (status.ok() && consumes()) {
       std::lock_guard lock(mutex_);
       ready_.emplace(held.task.sequence, std::move(held));
@@ -212,7 +215,8 @@ class Run {
     while (auto held = pick()) {
       Status status;
       for (const Part& part : held->task.parts) {
-        if (!status.ok() || part.move->mode != Move::kRegion) break;
+        if (!status.ok()) break;
+        if (part.move->mode != Move::kRegion) continue;
         bool called = plan_.from.piece_count(part.move->from) > 0 &&
                       (part.geometry->from ? part.geometry->from->place.site : part.pieces->all().front().place.site) == Place::kCall;
         if (!called) continue;

@@ -20,20 +20,22 @@ std::vector<Box> boxes_of(std::span<const Piece> pieces) {
   return boxes;
 }
 
+constexpr uint64_t kLeastPart = 64 * KiB;
 /// A budget below this cannot hold even small parts.
 constexpr uint64_t kLeastBudget = 1 * MiB;
 
 class Planner {
  public:
-  Planner(const Catalog& from, const Catalog& to, std::span<const TensorId> origin, const PlanOptions& options) : origin_(origin) {
+  Planner(const Catalog& from, const Catalog& to, std::span<const TensorId> origin, const PlanOptions& options, uint64_t part_bytes)
+      : origin_(origin) {
     plan_.from = from;
     plan_.to = to;
     plan_.options = options;
     auto cores = static_cast<int>(std::thread::hardware_concurrency());
     plan_.workers = options.threads > 0 ? options.threads : std::clamp(cores, 2, 4);
     // Every worker holds one task, and the next one may be granted while an ordered append or a consumer waits.
-    plan_.part_limit = std::min(options.part_bytes, options.memory_bytes / static_cast<uint64_t>(plan_.workers + 1));
-    plan_.part_limit = std::max<uint64_t>(plan_.part_limit / (64 * KiB) * (64 * KiB), 64 * KiB);
+    plan_.part_limit = std::min(part_bytes, options.memory_bytes / static_cast<uint64_t>(plan_.workers + 1));
+    plan_.part_limit = std::max<uint64_t>(plan_.part_limit / kLeastPart * kLeastPart, kLeastPart);
   }
 
   Status check_budget() const {
@@ -136,7 +138,8 @@ class Planner {
 
   /// Encoded pieces that do not fit a part are decoded once and scattered, where the target takes boxes in any order.
   bool stream(const PieceIndex& pieces, const Geometry& geometry, bool consumer) const {
-    if (pieces.all().empty() || plan_.from.encoding(pieces.all().front().encoding).chain.empty()) return false;
+    auto encoded = [&](const Piece& piece) { return !plan_.from.encoding(piece.encoding).chain.empty(); };
+    if (pieces.all().empty() || !std::ranges::all_of(pieces.all(), encoded)) return false;
     bool one = pieces.all().size() == 1;
     if (!one && (consumer || plan_.options.checksums)) return false;  // boxes must come in C order
     // A slab that ends inside a row of chunks would decode those chunks again.
@@ -214,10 +217,24 @@ std::string Plan::fingerprint() const {
   return xxh3_128(view_of(text)).hex();
 }
 
-Result<Plan> plan_write(const Catalog& from, const Draft& draft, std::span<const TensorId> origin, const PlanOptions& options) {
+namespace {
+
+/// Smaller parts need less of what goes with them (scratch for chunks, conversions): tried before a plan is refused.
+template <class Make>
+Result<Plan> fit(const PlanOptions& options, const Make& make) {
+  uint64_t part_bytes = options.part_bytes;
+  while (true) {
+    auto plan = make(part_bytes);
+    if (plan.ok() || plan.error().code != Code::kResourceExhausted || part_bytes <= kLeastPart) return plan;
+    part_bytes = std::max(kLeastPart, std::min(part_bytes, options.memory_bytes) / 2);
+  }
+}
+
+Result<Plan> write_plan(const Catalog& from, const Draft& draft, std::span<const TensorId> origin, const PlanOptions& options,
+                        uint64_t part_bytes) {
   PlanOptions wanted = options;
   wanted.checksums = options.checksums || draft.wants_crc32();
-  Planner planner(from, draft.target(), origin, wanted);
+  Planner planner(from, draft.target(), origin, wanted, part_bytes);
   SHARDWRIGHT_TRY(planner.check_budget());
   SHARDWRIGHT_TRY(planner.decoders());
   Plan& plan = planner.plan();
@@ -242,8 +259,9 @@ Result<Plan> plan_write(const Catalog& from, const Draft& draft, std::span<const
   return planner.finish();
 }
 
-Result<Plan> plan_load(const Catalog& from, const Catalog& to, std::span<const TensorId> origin, const PlanOptions& options) {
-  Planner planner(from, to, origin, options);
+Result<Plan> load_plan(const Catalog& from, const Catalog& to, std::span<const TensorId> origin, const PlanOptions& options,
+                       uint64_t part_bytes) {
+  Planner planner(from, to, origin, options, part_bytes);
   SHARDWRIGHT_TRY(planner.check_budget());
   SHARDWRIGHT_TRY(planner.decoders());
   Plan& plan = planner.plan();
@@ -277,6 +295,16 @@ Result<Plan> plan_load(const Catalog& from, const Catalog& to, std::span<const T
     for (uint32_t piece = 0; piece < pieces.size(); ++piece) SHARDWRIGHT_TRY(planner.add(lane, id, piece, /*consumer=*/!memory));
   }
   return planner.finish();
+}
+
+}  // namespace
+
+Result<Plan> plan_write(const Catalog& from, const Draft& draft, std::span<const TensorId> origin, const PlanOptions& options) {
+  return fit(options, [&](uint64_t part_bytes) { return write_plan(from, draft, origin, options, part_bytes); });
+}
+
+Result<Plan> plan_load(const Catalog& from, const Catalog& to, std::span<const TensorId> origin, const PlanOptions& options) {
+  return fit(options, [&](uint64_t part_bytes) { return load_plan(from, to, origin, options, part_bytes); });
 }
 
 }  // namespace shardwright

@@ -44,7 +44,7 @@ class Reader {
 
   /// Scatters what was read in one go, decodes what is encoded.
   Status settle(const Part& part) {
-    if (part.move->mode != Move::kRegion || part.range.count == 0 || part.geometry->from) return {};
+    if (part.move->mode == Move::kLiteral || part.range.count == 0 || part.geometry->from) return {};
     auto stage = buffer_.subspan(part.in_at, part.in_bytes);
     bool swapped = false;
     for (const Source& source : part.sources) {
@@ -58,7 +58,7 @@ class Reader {
                 layout_of(*source.piece).offset_of(source.overlap.start), stage);
       }
     }
-    // All pieces of a tensor share one byte order in every format; checked by check_order.
+    // All pieces of a tensor share one byte order: checked when planned.
     if (swapped) byteswap(stage, swap_unit_bytes(part.geometry->in));
     return {};
   }
@@ -211,7 +211,7 @@ Status read_parts(const Plan& plan, Store* store, std::span<const Part> parts, M
   for (const Part& part : parts) SHARDWRIGHT_TRY(named(reader.add(part), part));
   SHARDWRIGHT_TRY(named(reader.read(), parts.front()));
   for (const Part& part : parts) {
-    if (part.move->mode != Move::kRegion) continue;
+    if (part.move->mode == Move::kLiteral) continue;
     SHARDWRIGHT_TRY(reader.settle(part));
     const auto& g = *part.geometry;
     if (g.in == g.out || part.range.count == 0) continue;
