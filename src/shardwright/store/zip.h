@@ -30,6 +30,7 @@ class ZipLayout {
     uint32_t dos_time;   ///< date << 16 | time
     uint64_t align = 1;  ///< payload offset is a multiple of this (extra-field padding)
   };
+  /// REQUIRES: names of at most 65,535 bytes; align a power of two up to 32 KiB.
   explicit ZipLayout(std::vector<Entry> entries);
   uint64_t payload_offset(size_t entry) const;
   /// Local header before entry i, its CRC in place: known only once the payload is (late), so it is made on demand.
