@@ -1,0 +1,177 @@
+"""Times shardwright beside its peers, alternating in one run, and writes bench/results.json and docs/benchmarks.md.
+
+Usage: python bench/run.py [--rounds N] [--dir DIR] [--only CASE]
+
+Seconds on a shared machine mean little: ratios of minima within one run do. Before every timed run memory is touched and freed (see
+bench_touch.cc), outputs are removed and everything is synced, for every rival alike. "Cold" drops the sources from the page cache.
+"""
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+PROGRAM = os.environ.get("SHARDWRIGHT_BIN", os.path.join(ROOT, "build", "shardwright"))
+BUILD = os.path.dirname(PROGRAM)
+PEERS = [sys.executable, os.path.join(ROOT, "bench", "peers.py")]
+SHARDS, RESHARD = "500MB", "300MB"
+
+
+def drop_cache(directory):
+    for folder, _, names in os.walk(directory):
+        for name in names:
+            with open(os.path.join(folder, name), "rb") as file:
+                os.fsync(file.fileno())
+                os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def size_of(directory):
+    return sum(os.path.getsize(os.path.join(f, n)) for f, _, names in os.walk(directory) for n in names)
+
+
+class Rival:
+    """One way to do a job: run() returns a dict with at least `seconds`."""
+
+    def __init__(self, name, run, ours=False):
+        self.name, self.run, self.ours, self.samples = name, run, ours, []
+
+
+def shell(command):
+    start = time.perf_counter()
+    subprocess.run(command, shell=True, check=True)
+    return {"seconds": time.perf_counter() - start}
+
+
+def program(*arguments):
+    start = time.perf_counter()
+    out = subprocess.run([PROGRAM, *arguments, "--json", "--progress", "never"], check=True, capture_output=True, text=True)
+    seconds = time.perf_counter() - start
+    summary = json.loads(out.stdout.strip().splitlines()[-1])
+    return {"seconds": seconds, "peak_anonymous_bytes": summary["peak_memory_bytes"]}
+
+
+def child(command):
+    out = subprocess.run(command, check=True, capture_output=True, text=True)
+    return json.loads(out.stdout.strip().splitlines()[-1])
+
+
+class Bench:
+    def __init__(self, directory, rounds):
+        self.directory, self.rounds, self.cases = directory, rounds, {}
+        self.source = os.path.join(directory, "source")
+        self.keras = os.path.join(directory, "keras")
+        self.out = os.path.join(directory, "out")
+
+    def prepare(self):
+        os.makedirs(self.directory, exist_ok=True)
+        if not os.path.exists(os.path.join(self.source, "model.safetensors.index.json")):
+            shutil.rmtree(self.source, ignore_errors=True)
+            subprocess.run([*PEERS, "make", self.source, SHARDS], check=True)
+        shutil.rmtree(self.keras, ignore_errors=True)
+        os.makedirs(self.keras)
+        program("copy", self.source, os.path.join(self.keras, "model.weights.json"), "--max-shard-size", SHARDS)
+        self.bytes = size_of(self.source)
+
+    def time(self, case, rivals, target, cold=False):
+        """target: {rival or "hub": highest allowed ratio of our minimum to its minimum}."""
+        for turn in range(self.rounds):
+            for rival in rivals if turn % 2 == 0 else rivals[::-1]:
+                shutil.rmtree(self.out, ignore_errors=True)
+                os.sync()
+                if cold:
+                    drop_cache(self.source)
+                else:
+                    subprocess.run(f"cat {self.source}/* {self.keras}/* > /dev/null", shell=True, check=True)
+                subprocess.run([os.path.join(BUILD, "bench_touch"), str(6 * 2**30)], check=True)
+                rival.samples.append(rival.run())
+                print(f"{case:24} {rival.name:40} {rival.samples[-1]['seconds']:.3f} s", flush=True)
+        shutil.rmtree(self.out, ignore_errors=True)
+        sums = {s["sum"] for r in rivals for s in r.samples if "sum" in s}
+        if len(sums) > 1:
+            raise SystemExit(f"{case}: rivals read different values")
+        self.cases[case] = {"rivals": rivals, "target": target}
+
+    def reshard(self):
+        copy = lambda: program("copy", self.source, self.out, "--max-shard-size", RESHARD)
+        cp = lambda: shell(f"cp -r {self.source} {self.out} && sync")
+        hub = lambda: child([*PEERS, "hub_reshard", self.source, self.out, RESHARD])
+        self.time("reshard", [Rival("shardwright copy", copy, True), Rival("cp -r; sync", cp), Rival("hub load and save; sync", hub)],
+                  {"cp -r; sync": 0.75, "hub load and save; sync": 0.4})
+
+    def to_keras(self):
+        def copy():
+            os.makedirs(self.out)
+            return program("copy", self.source, os.path.join(self.out, "model.weights.json"), "--max-shard-size", SHARDS)
+
+        cp = lambda: shell(f"cp -r {self.source} {self.out} && sync")
+        hub = lambda: child([*PEERS, "hub_reshard", self.source, self.out, RESHARD])
+        self.time("safetensors to keras", [Rival("shardwright copy", copy, True), Rival("cp -r; sync", cp), Rival("hub load and save; sync", hub)],
+                  {"cp -r; sync": 0.85, "hub load and save; sync": 0.4})
+
+    def from_keras(self):
+        copy = lambda: program("copy", os.path.join(self.keras, "model.weights.json"), self.out, "--max-shard-size", SHARDS)
+        cp = lambda: shell(f"cp -r {self.keras} {self.out} && sync")
+        hub = lambda: child([*PEERS, "hub_reshard", self.source, self.out, RESHARD])
+        self.time("keras to safetensors", [Rival("shardwright copy", copy, True), Rival("cp -r; sync", cp), Rival("hub load and save; sync", hub)],
+                  {"cp -r; sync": 0.85, "hub load and save; sync": 0.4})
+
+    def load_warm(self):
+        ours = lambda: child([os.path.join(BUILD, "bench_load"), self.source])
+        peer = lambda: child([*PEERS, "safetensors_load", self.source])
+        self.time("load warm", [Rival("shardwright", ours, True), Rival("safetensors load_file + clone", peer)],
+                  {"safetensors load_file + clone": 0.35})
+
+    def load_cold(self):
+        ours = lambda: child([os.path.join(BUILD, "bench_load"), self.source, "direct"])
+        peer = lambda: child([*PEERS, "safetensors_load", self.source])
+        self.time("load cold", [Rival("shardwright, O_DIRECT", ours, True), Rival("safetensors load_file + clone", peer)],
+                  {"safetensors load_file + clone": 0.5}, cold=True)
+
+    def write(self):
+        rows, results = [], {}
+        for case, data in self.cases.items():
+            ours = next(r for r in data["rivals"] if r.ours)
+            best = min(s["seconds"] for s in ours.samples)
+            results[case] = {r.name: r.samples for r in data["rivals"]}
+            for rival in data["rivals"]:
+                seconds = [s["seconds"] for s in rival.samples]
+                peak = max(s.get("peak_anonymous_bytes", s.get("peak_rss_bytes", 0)) for s in rival.samples)
+                ratio = "" if rival.ours else f"{best / min(seconds):.2f}"
+                target = data["target"].get(rival.name)
+                rows.append((case, rival.name, f"{min(seconds):.2f}", f"{statistics.median(seconds):.2f}", f"{self.bytes / min(seconds) / 1e9:.2f}",
+                             f"{peak / 2**20:.0f}" if peak else "", ratio, "" if target is None else f"{target:.2f}"))
+        meta = {"bytes": self.bytes, "rounds": self.rounds, "machine": platform.processor() or platform.machine(), "cores": os.cpu_count(),
+                "kernel": platform.release(), "date": time.strftime("%Y-%m-%d")}
+        with open(os.path.join(ROOT, "bench", "results.json"), "w") as file:
+            json.dump({"about": meta, "cases": results}, file, indent=1)
+        head = ("job", "with", "best s", "median s", "GB/s", "peak MiB", "ours / its", "goal")
+        table = ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)] + ["| " + " | ".join(row) + " |" for row in rows]
+        text = open(os.path.join(ROOT, "bench", "benchmarks.md.in")).read()
+        for key, value in {**meta, "table": "\n".join(table), "gb": f"{self.bytes / 1e9:.2f}"}.items():
+            text = text.replace("@" + key + "@", str(value))
+        with open(os.path.join(ROOT, "docs", "benchmarks.md"), "w") as file:
+            file.write(text)
+        print("\n".join(table))
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--dir", default=os.path.join(ROOT, ".cache", "bench"))
+    parser.add_argument("--only", action="append")
+    options = parser.parse_args()
+    bench = Bench(options.dir, options.rounds)
+    bench.prepare()
+    for name in options.only or ["reshard", "to_keras", "from_keras", "load_warm", "load_cold"]:
+        getattr(bench, name)()
+    bench.write()
+
+
+if __name__ == "__main__":
+    main()
