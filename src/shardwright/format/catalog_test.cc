@@ -115,6 +115,23 @@ TEST(Catalog, SerializesWhole) {
   }
 }
 
+TEST(Catalog, StaysSmall) {
+  // The promise: 64 B and the name per tensor, 48 B per piece (irregular: box and strides beside it).
+  constexpr size_t kTensors = 200'000, kNameBytes = 24;
+  CatalogBuilder builder;
+  builder.reserve(kTensors, kTensors * kNameBytes);
+  auto file = builder.add_object({"f", kTensors * 8});
+  std::vector<int64_t> shape{2, 2};
+  for (size_t i = 0; i < kTensors; ++i) {
+    auto digits = std::to_string(1'000'000 + i);
+    ASSERT_TRUE(builder.add_tensor("model.layers." + digits + ".abc", DType::kBF16, shape).ok());
+    ASSERT_TRUE(builder.add_flat(extent(file, 8 * i, 8), DType::kBF16).ok());
+  }
+  auto catalog = builder.build();
+  ASSERT_TRUE(catalog.ok());
+  EXPECT_LE(catalog->memory_bytes(), kTensors * (64 + 48 + kNameBytes));
+}
+
 TEST(Coverage, SeesGridsOverlapsAndHoles) {
   std::vector<int64_t> shape{4, 4};
   EXPECT_TRUE(check_coverage(shape, {{{0, 0}, {4, 2}}, {{0, 2}, {4, 2}}}).ok());
