@@ -93,10 +93,10 @@ void copy_tile(const std::byte* from, std::byte* to, const LoopDim& column, cons
 
 template <size_t N>
 void copy_plane(const std::byte* from, std::byte* to, const LoopDim& column, const LoopDim& row) {
-  for (int64_t c = 0; c < column.extent; c += kTile<N>) {
-    const LoopDim columns{std::min(kTile<N>, column.extent - c), column.a, column.b};
-    for (int64_t r = 0; r < row.extent; r += kTile<N>) {
-      const LoopDim rows{std::min(kTile<N>, row.extent - r), row.a, row.b};
+  for (int64_t r = 0; r < row.extent; r += kTile<N>) {
+    const LoopDim rows{std::min(kTile<N>, row.extent - r), row.a, row.b};
+    for (int64_t c = 0; c < column.extent; c += kTile<N>) {
+      const LoopDim columns{std::min(kTile<N>, column.extent - c), column.a, column.b};
       copy_tile<N>(from + c * column.a + r * row.a, to + c * column.b + r * row.b, columns, rows);
     }
   }
