@@ -38,7 +38,8 @@ TEST(Crc32c, VectorsOfRfc3720) {
   read_command[31] = std::byte{0x18};
   read_command[32] = std::byte{0x28};
   read_command[40] = std::byte{0x02};
-  for (auto crc : {+[](View bytes) { return crc32c(bytes); }, +[](View bytes) { return detail::crc32c_by_table(bytes, 0); }}) {
+  for (auto crc :
+       {+[](View bytes) { return crc32c(bytes); }, +[](View bytes) { return detail::crc32c_by_table(bytes, 0); }}) {
     EXPECT_EQ(crc(zeros), 0x8a9136aau);
     EXPECT_EQ(crc(ones), 0x62a8ab43u);
     EXPECT_EQ(crc(up), 0x46dd794eu);
@@ -137,7 +138,8 @@ TEST(ContentHash, EqualsItsDefinitionHoweverItIsCut) {
     std::memcpy(&bytes[i], &word, 8);
   }
   ContentHash hash;  // used again and again: finish() must reset
-  for (size_t size : {size_t{0}, size_t{1}, size_t{1000}, segment - 1, segment, segment + 1, 2 * segment, bytes.size()}) {
+  for (size_t size :
+       {size_t{0}, size_t{1}, size_t{1000}, segment - 1, segment, segment + 1, 2 * segment, bytes.size()}) {
     View whole = View(bytes).first(size);
     Hash128 expected = content_hash_by_definition(whole);
     hash.update(whole);

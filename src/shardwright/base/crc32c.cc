@@ -131,7 +131,9 @@ bool has_instruction() {
 #else
 
 bool has_instruction() { return false; }
-uint32_t update_by_instruction(uint32_t crc, const std::byte* data, size_t size) { return update_by_table(crc, data, size); }
+uint32_t update_by_instruction(uint32_t crc, const std::byte* data, size_t size) {
+  return update_by_table(crc, data, size);
+}
 
 #endif
 

@@ -26,7 +26,7 @@ TEST(ParseJson, KeepsOrderTypesAndPrecision) {
   EXPECT_EQ((*numbers)[0].get<uint64_t>(), std::numeric_limits<uint64_t>::max());
   EXPECT_TRUE((*numbers)[0].is_number_unsigned());
   EXPECT_EQ((*numbers)[1].get<int64_t>(), std::numeric_limits<int64_t>::min());
-  EXPECT_EQ((*numbers)[2].get<uint64_t>(), 9007199254740993u);  // 2^53 + 1: no double has it
+  EXPECT_EQ((*numbers)[2].get<uint64_t>(), 9007199254740993u);                    // 2^53 + 1: no double has it
   EXPECT_TRUE(parse_json("1000000000000000019884624838656")->is_number_float());  // in tokenizer_config.json files
 }
 
@@ -134,7 +134,8 @@ TEST(ParseJson, AgreesWithTheLibraryOnBrokenText) {
       ++valid;
       ASSERT_EQ(*json, expected) << text << " seed " << seed;
     } else {
-      ASSERT_TRUE(expected.is_discarded() || json.error().message.find("twice") != std::string::npos) << text << " seed " << seed;
+      ASSERT_TRUE(expected.is_discarded() || json.error().message.find("twice") != std::string::npos)
+          << text << " seed " << seed;
       ASSERT_LE(json.error().offset, text.size());
     }
   }

@@ -3,9 +3,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <fcntl.h>
 #include <algorithm>
 #include <cstdlib>
-#include <fcntl.h>
 #include <new>
 #include <utility>
 
@@ -116,7 +116,8 @@ Slab MemoryBudget::take_idle(uint64_t bytes) {
   const uint64_t most = bytes + bytes / 4;
   auto best = idle_.end();
   for (auto slab = idle_.begin(); slab != idle_.end(); ++slab)
-    if (slab->size() >= bytes && slab->size() <= most && (best == idle_.end() || slab->size() <= best->size())) best = slab;
+    if (slab->size() >= bytes && slab->size() <= most && (best == idle_.end() || slab->size() <= best->size()))
+      best = slab;
   if (best == idle_.end()) return {};
   Slab taken = std::move(*best);
   idle_.erase(best);

@@ -143,7 +143,8 @@ std::string describe_magic(std::string_view first_bytes) {
   if (pickle) return "a Python pickle (torch .bin)";
   if (first_bytes.empty()) return "";
   if (first_bytes.find_first_not_of('\0') == std::string_view::npos) return "all zero bytes";
-  if (first_bytes.size() > 9 && first_bytes.substr(8, 2) == "{\"" && load_le<uint64_t>(view_of(first_bytes)) < 1ull << 40)
+  if (first_bytes.size() > 9 && first_bytes.substr(8, 2) == "{\"" &&
+      load_le<uint64_t>(view_of(first_bytes)) < 1ull << 40)
     return "a safetensors file";
 
   std::string_view text = first_bytes;

@@ -39,8 +39,8 @@ TEST(ParseSize, FractionsAreTruncatedExactly) {
 }
 
 TEST(ParseSize, RefusesTheRest) {
-  for (auto text : {"", "B", "GB", "5G", "5Gb/s", "5GBB", "-1", "+1", "1e9", ".5GB", "5.", "5.GB", "1.5.5", "5  GB", " 5", "5 ", "0x10",
-                    "5PB", "five", "5,000", "nan"}) {
+  for (auto text : {"",     "B",     "GB",    "5G", "5Gb/s", "5GBB", "-1",  "+1",   "1e9",   ".5GB", "5.",
+                    "5.GB", "1.5.5", "5  GB", " 5", "5 ",    "0x10", "5PB", "five", "5,000", "nan"}) {
     auto size = parse_size(text);
     ASSERT_FALSE(size.ok()) << text;
     EXPECT_EQ(size.error().code, Code::kInvalidArgument);
@@ -122,8 +122,10 @@ TEST(Glob, Sets) {
 bool glob_by_definition(std::string_view pattern, std::string_view name) {
   if (pattern.empty()) return name.empty();
   if (pattern[0] == '*')
-    return glob_by_definition(pattern.substr(1), name) || (!name.empty() && glob_by_definition(pattern, name.substr(1)));
-  return !name.empty() && (pattern[0] == '?' || pattern[0] == name[0]) && glob_by_definition(pattern.substr(1), name.substr(1));
+    return glob_by_definition(pattern.substr(1), name) ||
+           (!name.empty() && glob_by_definition(pattern, name.substr(1)));
+  return !name.empty() && (pattern[0] == '?' || pattern[0] == name[0]) &&
+         glob_by_definition(pattern.substr(1), name.substr(1));
 }
 
 TEST(Glob, EqualsItsDefinition) {
@@ -152,14 +154,17 @@ size_t distance_by_definition(std::string_view a, std::string_view b) {
   std::vector<std::vector<size_t>> d(a.size() + 1, std::vector<size_t>(b.size() + 1));
   for (size_t i = 0; i <= a.size(); ++i)
     for (size_t j = 0; j <= b.size(); ++j) {
-      if (i == 0 || j == 0) d[i][j] = i + j;
-      else d[i][j] = std::min({d[i - 1][j] + 1, d[i][j - 1] + 1, d[i - 1][j - 1] + (a[i - 1] != b[j - 1])});
+      if (i == 0 || j == 0)
+        d[i][j] = i + j;
+      else
+        d[i][j] = std::min({d[i - 1][j] + 1, d[i][j - 1] + 1, d[i - 1][j - 1] + (a[i - 1] != b[j - 1])});
     }
   return d[a.size()][b.size()];
 }
 
 TEST(NearestNames, FindsTypingErrors) {
-  std::vector<std::string> names = {"layers.0.mlp.weight", "layers.1.mlp.weight", "embed.weight", "layers.0.attn.bias", "lm_head.weight"};
+  std::vector<std::string> names = {"layers.0.mlp.weight", "layers.1.mlp.weight", "embed.weight", "layers.0.attn.bias",
+                                    "lm_head.weight"};
   EXPECT_THAT(nearest_names("layers.0.mpl.weight", names), ElementsAre("layers.0.mlp.weight", "layers.1.mlp.weight"));
   EXPECT_THAT(nearest_names("embde.weight", names, 1), ElementsAre("embed.weight"));
   EXPECT_THAT(nearest_names("conv", names), IsEmpty());
@@ -192,7 +197,8 @@ TEST(NearestNames, IsQuickForManyOrLongNames) {
   auto start = std::chrono::steady_clock::now();
   std::vector<std::string> names;
   for (int i = 0; i < 200'000; ++i) names.push_back("model.layers." + std::to_string(i) + ".self_attn.q_proj.weight");
-  EXPECT_THAT(nearest_names("model.layers.77.self_attn.qproj.weight", names, 1), ElementsAre("model.layers.77.self_attn.q_proj.weight"));
+  EXPECT_THAT(nearest_names("model.layers.77.self_attn.qproj.weight", names, 1),
+              ElementsAre("model.layers.77.self_attn.q_proj.weight"));
   std::vector<std::string> hostile(1000, std::string(60'000, 'a') + std::string(5'000, 'b'));
   nearest_names(std::string(5'000, 'b') + std::string(60'000, 'a'), hostile);
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));  // unbounded it takes hours
@@ -217,7 +223,8 @@ TEST(Utf8, AcceptsExactlyTheCodePoints) {
     if (c < 0x80) return std::string{byte(c)};
     if (c < 0x800) return std::string{byte(0xc0 | c >> 6), byte(0x80 | (c & 63))};
     if (c < 0x10000) return std::string{byte(0xe0 | c >> 12), byte(0x80 | (c >> 6 & 63)), byte(0x80 | (c & 63))};
-    return std::string{byte(0xf0 | c >> 18), byte(0x80 | (c >> 12 & 63)), byte(0x80 | (c >> 6 & 63)), byte(0x80 | (c & 63))};
+    return std::string{byte(0xf0 | c >> 18), byte(0x80 | (c >> 12 & 63)), byte(0x80 | (c >> 6 & 63)),
+                       byte(0x80 | (c & 63))};
   };
   for (uint32_t c = 0; c < 0x120000; ++c) {
     bool valid = c < 0x110000 && (c < 0xd800 || c > 0xdfff);
@@ -231,16 +238,18 @@ TEST(Utf8, AcceptsExactlyTheCodePoints) {
 }
 
 TEST(SafePath, NothingThatLeaves) {
-  for (auto path : {"a", "a/b.safetensors", "model-00001-of-00002.safetensors", ".hidden", "a/..b/c..", "a..b", "\u00fc/x"})
+  for (auto path :
+       {"a", "a/b.safetensors", "model-00001-of-00002.safetensors", ".hidden", "a/..b/c..", "a..b", "\u00fc/x"})
     EXPECT_TRUE(is_safe_relative_path(path)) << path;
-  for (auto path : {"", "/", "/a", "..", "../a", "a/..", "a/../b", ".", "./a", "a/.", "a//b", "a/", "C:", "c:/a", "C:a", "a\\b", "..\\a",
-                    "\\\\host\\x", ".. /a", "a/...", " "})
+  for (auto path : {"",   "/",  "/a",   "..",  "../a", "a/..",  "a/../b",      ".",     "./a",   "a/.", "a//b",
+                    "a/", "C:", "c:/a", "C:a", "a\\b", "..\\a", "\\\\host\\x", ".. /a", "a/...", " "})
     EXPECT_FALSE(is_safe_relative_path(path)) << path;
   EXPECT_FALSE(is_safe_relative_path("a\0b"s));
 }
 
 TEST(Magic, SaysWhatItIs) {
-  EXPECT_EQ(describe_magic("version https://git-lfs.github.com/spec/v1\noid sha256:"), "a Git LFS pointer, not the file itself");
+  EXPECT_EQ(describe_magic("version https://git-lfs.github.com/spec/v1\noid sha256:"),
+            "a Git LFS pointer, not the file itself");
   EXPECT_EQ(describe_magic("\n  <!DOCTYPE html>"), "an HTML page");
   EXPECT_EQ(describe_magic("<HTML lang=en>"), "an HTML page");
   EXPECT_EQ(describe_magic("<?xml version='1.0'?><Error>"), "an XML document");

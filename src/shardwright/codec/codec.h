@@ -28,8 +28,8 @@ class Codec {
 
 /// One step of a chain as a format names it. Encoding applies a chain front to back, decoding back to front.
 struct CodecSpec {
-  std::string name;       ///< a row of codec_table: "zlib", "gzip", "shuffle", "fletcher32"
-  uint64_t parameter = 0; ///< zlib, gzip: level; shuffle: element size in bytes
+  std::string name;        ///< a row of codec_table: "zlib", "gzip", "shuffle", "fletcher32"
+  uint64_t parameter = 0;  ///< zlib, gzip: level; shuffle: element size in bytes
   bool operator==(const CodecSpec&) const = default;
 };
 

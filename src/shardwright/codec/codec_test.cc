@@ -42,7 +42,8 @@ Result<Bytes> decode(const Chain& chain, View data, uint64_t decoded_bytes, Rand
 /// Compressible, like the bytes of small floats, with some noise.
 Bytes sample(Random& random, size_t size) {
   Bytes bytes(size);
-  for (size_t i = 0; i < size; ++i) bytes[i] = static_cast<std::byte>(i % 4 == 3 ? 0x3f : i % 4 == 2 ? random() % 4 : random());
+  for (size_t i = 0; i < size; ++i)
+    bytes[i] = static_cast<std::byte>(i % 4 == 3 ? 0x3f : i % 4 == 2 ? random() % 4 : random());
   return bytes;
 }
 
@@ -124,7 +125,8 @@ TEST(Codec, ShortLongAndWronglySizedChunksAreCorrupt) {
 TEST(Codec, ChecksumsSeeEveryFlippedBit) {
   auto seed = std::random_device()();
   Random random(seed);
-  for (const Chain& chain : {Chain{{"zlib", 6}}, Chain{{"fletcher32", 0}}, Chain{{"shuffle", 4}, {"zlib", 1}, {"fletcher32", 0}}}) {
+  for (const Chain& chain :
+       {Chain{{"zlib", 6}}, Chain{{"fletcher32", 0}}, Chain{{"shuffle", 4}, {"zlib", 1}, {"fletcher32", 0}}}) {
     Bytes data = sample(random, 120), whole = *encode(chain, data);
     for (size_t bit = 0; bit < whole.size() * 8; ++bit) {
       Bytes bad = whole;
@@ -203,10 +205,12 @@ TEST(Zlib, BytesAreThoseOfItsOwnOneShotCall) {
     Bytes data = sample(random, 300'000 + random() % 100'000);
     Bytes expected(compressBound(data.size()));
     uLongf size = expected.size();
-    ASSERT_EQ(compress2(reinterpret_cast<Bytef*>(expected.data()), &size, reinterpret_cast<const Bytef*>(data.data()), data.size(), level),
+    ASSERT_EQ(compress2(reinterpret_cast<Bytef*>(expected.data()), &size, reinterpret_cast<const Bytef*>(data.data()),
+                        data.size(), level),
               Z_OK);
     expected.resize(size);
-    EXPECT_EQ(*encode(Chain{{"zlib", static_cast<uint64_t>(level)}}, data, &random), expected) << "level " << level << " seed " << seed;
+    EXPECT_EQ(*encode(Chain{{"zlib", static_cast<uint64_t>(level)}}, data, &random), expected)
+        << "level " << level << " seed " << seed;
   }
 }
 
@@ -217,13 +221,16 @@ TEST(Zlib, BoundIsZlibsOwn) {
   Bytes noise(1'000'000);
   for (auto& byte : noise) byte = static_cast<std::byte>(random());
   for (const char* name : {"zlib", "gzip"})
-    for (uint64_t level : {1, 6, 9}) EXPECT_LE(encode(Chain{{name, level}}, noise)->size(), encoded_bound(Chain{{name, level}}, noise.size()));
+    for (uint64_t level : {1, 6, 9})
+      EXPECT_LE(encode(Chain{{name, level}}, noise)->size(), encoded_bound(Chain{{name, level}}, noise.size()));
 }
 
 TEST(Zlib, ReadsStoredBlocks) {  // level 0: others write it, we only read it
   Bytes data = bytes_of(std::string(200'000, 'x')), stored(data.size() + 1000);
   uLongf size = stored.size();
-  ASSERT_EQ(compress2(reinterpret_cast<Bytef*>(stored.data()), &size, reinterpret_cast<const Bytef*>(data.data()), data.size(), 0), Z_OK);
+  ASSERT_EQ(compress2(reinterpret_cast<Bytef*>(stored.data()), &size, reinterpret_cast<const Bytef*>(data.data()),
+                      data.size(), 0),
+            Z_OK);
   EXPECT_EQ(*decode(Chain{{"zlib", 0}}, View(stored).first(size), data.size()), data);
 }
 

@@ -64,7 +64,8 @@ class Inflater : public DeflateCodec {
  private:
   Status start() {
     if (started_) return {};
-    if (inflateInit2(&stream_, wrapping_) != Z_OK) return fail(Code::kResourceExhausted, "zlib has no memory to decode");
+    if (inflateInit2(&stream_, wrapping_) != Z_OK)
+      return fail(Code::kResourceExhausted, "zlib has no memory to decode");
     started_ = true;
     output_.resize(kOutputBytes);
     return {};
@@ -79,7 +80,8 @@ class Inflater : public DeflateCodec {
       int code = ::inflate(&stream_, Z_NO_FLUSH);
       ended_ = code == Z_STREAM_END;
       bool starved = code == Z_BUF_ERROR;  // neither input nor output to go on with: not an error
-      if (code != Z_OK && !ended_ && !starved) return corrupt(stream_.msg != nullptr ? stream_.msg : "not compressed data");
+      if (code != Z_OK && !ended_ && !starved)
+        return corrupt(stream_.msg != nullptr ? stream_.msg : "not compressed data");
       SHARDWRIGHT_TRY(emit_output(emit));
       more = !starved && (stream_.avail_out == 0 || stream_.avail_in > 0);
     }
@@ -88,8 +90,9 @@ class Inflater : public DeflateCodec {
   }
 
   Error corrupt(const char* what) const {
-    return fail(Code::kCorrupt, std::string(name_of(wrapping_)) + ": " + what + ", after " + std::to_string(stream_.total_in) +
-                                    " compressed and " + std::to_string(stream_.total_out) + " decoded bytes");
+    return fail(Code::kCorrupt, std::string(name_of(wrapping_)) + ": " + what + ", after " +
+                                    std::to_string(stream_.total_in) + " compressed and " +
+                                    std::to_string(stream_.total_out) + " decoded bytes");
   }
 
   bool ended_ = false;

@@ -79,7 +79,8 @@ class FletcherDecoder : public Codec {
     uint64_t data = held_ + in.size() > kSumBytes ? held_ + in.size() - kSumBytes : 0;
     size_t from_held = std::min<uint64_t>(data, held_);
     SHARDWRIGHT_TRY(pass(View(tail_).first(from_held), emit));
-    std::copy(tail_.begin() + static_cast<ptrdiff_t>(from_held), tail_.begin() + static_cast<ptrdiff_t>(held_), tail_.begin());
+    std::copy(tail_.begin() + static_cast<ptrdiff_t>(from_held), tail_.begin() + static_cast<ptrdiff_t>(held_),
+              tail_.begin());
     held_ -= from_held;
     SHARDWRIGHT_TRY(pass(in.first(data - from_held), emit));
     View rest = in.subspan(data - from_held);

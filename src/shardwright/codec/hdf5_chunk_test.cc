@@ -11,7 +11,7 @@ namespace {
 
 struct Filters {
   bool fletcher_first, shuffle, fletcher;  ///< a sum before the shuffle leaves it a partial element
-  unsigned level;  ///< of deflate; 0 for none
+  unsigned level;                          ///< of deflate; 0 for none
 };
 
 /// The stored bytes of the only chunk of a one-dimensional dataset of `size` bytes in elements of element_bytes each.
@@ -89,7 +89,8 @@ TEST(Hdf5Chunk, BytesAreThoseOfHdf5) {
 
 Bytes from_hex(std::string_view hex) {
   Bytes bytes;
-  for (size_t i = 0; i + 1 < hex.size(); i += 2) bytes.push_back(static_cast<std::byte>(std::stoi(std::string(hex.substr(i, 2)), nullptr, 16)));
+  for (size_t i = 0; i + 1 < hex.size(); i += 2)
+    bytes.push_back(static_cast<std::byte>(std::stoi(std::string(hex.substr(i, 2)), nullptr, 16)));
   return bytes;
 }
 

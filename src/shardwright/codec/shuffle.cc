@@ -86,8 +86,12 @@ CodecResult make_shuffle(const CodecSpec& spec, uint64_t chunk_bytes) {
 
 }  // namespace
 
-CodecResult shuffle_decoder(const CodecSpec& spec, uint64_t chunk_bytes) { return make_shuffle<ShuffleDecoder>(spec, chunk_bytes); }
-CodecResult shuffle_encoder(const CodecSpec& spec, uint64_t chunk_bytes) { return make_shuffle<ShuffleEncoder>(spec, chunk_bytes); }
+CodecResult shuffle_decoder(const CodecSpec& spec, uint64_t chunk_bytes) {
+  return make_shuffle<ShuffleDecoder>(spec, chunk_bytes);
+}
+CodecResult shuffle_encoder(const CodecSpec& spec, uint64_t chunk_bytes) {
+  return make_shuffle<ShuffleEncoder>(spec, chunk_bytes);
+}
 uint64_t shuffle_bound(const CodecSpec&, uint64_t chunk_bytes) { return chunk_bytes; }
 
 }  // namespace shardwright::detail
