@@ -84,9 +84,10 @@ TEST(Codec, ComesBackHoweverItIsCut) {
   auto seed = std::random_device()();
   Random random(seed);
   for (const Chain& chain : chains())
-    for (int round = 0; round < 25; ++round) {
+    for (int round = 0; round < 12; ++round) {
       SCOPED_TRACE(chain_text(chain) + "seed " + std::to_string(seed));
       Bytes data = sample(random, random() % (round % 5 == 0 ? 200'000 : 300));
+      if (round % 4 == 0) data.assign(data.size(), std::byte{7});  // much output from little input
       auto whole = encode(chain, data);
       ASSERT_TRUE(whole.ok());
       ASSERT_LE(whole->size(), encoded_bound(chain, data.size()));
@@ -141,9 +142,9 @@ TEST(Codec, ChecksumsSeeEveryFlippedBit) {
 }
 
 TEST(Codec, ABombIsCutOffAtTheSizeOfTheChunk) {
-  Bytes zeros(50 << 20);
+  Bytes zeros(8 << 20);
   Bytes bomb = *encode(Chain{{"zlib", 9}}, zeros);
-  ASSERT_LT(bomb.size(), 100'000u);
+  ASSERT_LT(bomb.size(), 20'000u);
   auto decoder = *make_decoder(Chain{{"zlib", 9}}, 1000);
   uint64_t emitted = 0;
   Status status = decoder->push(bomb, true, [&](View out) -> Status {
@@ -202,7 +203,7 @@ TEST(Zlib, BytesAreThoseOfItsOwnOneShotCall) {
   auto seed = std::random_device()();
   Random random(seed);
   for (int level = 1; level <= 9; ++level) {
-    Bytes data = sample(random, 300'000 + random() % 100'000);
+    Bytes data = sample(random, 100'000 + random() % 50'000);
     Bytes expected(compressBound(data.size()));
     uLongf size = expected.size();
     ASSERT_EQ(compress2(reinterpret_cast<Bytef*>(expected.data()), &size, reinterpret_cast<const Bytef*>(data.data()),
@@ -218,7 +219,7 @@ TEST(Zlib, BoundIsZlibsOwn) {
   for (uint64_t bytes : {0ull, 1ull, 4095ull, 4096ull, 1ull << 25, (1ull << 40) + 12345})
     EXPECT_EQ(encoded_bound(Chain{{"zlib", 6}}, bytes), compressBound(bytes));
   Random random(1);
-  Bytes noise(1'000'000);
+  Bytes noise(200'000);
   for (auto& byte : noise) byte = static_cast<std::byte>(random());
   for (const char* name : {"zlib", "gzip"})
     for (uint64_t level : {1, 6, 9})

@@ -73,17 +73,13 @@ class Inflater : public DeflateCodec {
 
   Status inflate_part(View part, const std::function<Status(View)>& emit) {
     set_input(stream_, part);
-    // A full output buffer may leave more behind although the input is used up.
-    bool more = true;
-    while (more && !ended_) {
+    // Output that is still to come when the input is used up comes with the next part: the checksum at least follows.
+    while (stream_.avail_in > 0 && !ended_) {
       set_output();
       int code = ::inflate(&stream_, Z_NO_FLUSH);
       ended_ = code == Z_STREAM_END;
-      bool starved = code == Z_BUF_ERROR;  // neither input nor output to go on with: not an error
-      if (code != Z_OK && !ended_ && !starved)
-        return corrupt(stream_.msg != nullptr ? stream_.msg : "not compressed data");
+      if (code != Z_OK && !ended_) return corrupt(stream_.msg != nullptr ? stream_.msg : "not compressed data");
       SHARDWRIGHT_TRY(emit_output(emit));
-      more = !starved && (stream_.avail_out == 0 || stream_.avail_in > 0);
     }
     if (stream_.avail_in > 0) return corrupt("bytes follow the end of the compressed data");
     return {};
