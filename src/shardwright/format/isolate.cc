@@ -1,0 +1,240 @@
+#include "shardwright/format/isolate.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <linux/audit.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <chrono>
+#include <cstddef>
+#include <cstdio>
+
+#include "shardwright/format/hdf5_handle.h"
+
+namespace shardwright {
+namespace {
+
+constexpr int kTimeoutMs = 60'000;
+constexpr uint64_t kMaxAnswer = 8 * GiB;
+
+#if defined(__x86_64__)
+constexpr uint32_t kArchitecture = AUDIT_ARCH_X86_64;
+#elif defined(__aarch64__)
+constexpr uint32_t kArchitecture = AUDIT_ARCH_AARCH64;
+#else
+constexpr uint32_t kArchitecture = 0;
+#endif
+
+void append_text(Bytes& out, std::string_view text) {
+  append_le<uint64_t>(out, text.size());
+  auto view = view_of(text);
+  out.insert(out.end(), view.begin(), view.end());
+}
+
+void append_error(Bytes& out, const Error& error) {
+  append_le<uint8_t>(out, static_cast<uint8_t>(error.code));
+  append_le<uint64_t>(out, error.offset);
+  for (const auto* text : {&error.message, &error.path, &error.tensor, &error.found, &error.expected, &error.hint})
+    append_text(out, *text);
+  append_le<uint64_t>(out, error.context.size());
+  for (const auto& line : error.context) append_text(out, line);
+}
+
+/// Takes the child's answer apart; `bad` once anything is short or out of range.
+class Answer {
+ public:
+  explicit Answer(View rest) : rest_(rest) {}
+  template <class T>
+  T number() {
+    if (rest_.size() < sizeof(T)) bad = true;
+    if (bad) return {};
+    T value = load_le<T>(rest_);
+    rest_ = rest_.subspan(sizeof(T));
+    return value;
+  }
+  View bytes() {
+    auto length = number<uint64_t>();
+    if (length > rest_.size()) bad = true;
+    if (bad) return {};
+    View out = rest_.first(length);
+    rest_ = rest_.subspan(length);
+    return out;
+  }
+  std::string text() { return std::string(text_of(bytes())); }
+  Error error() {
+    Error out;
+    auto code = number<uint8_t>();
+    if (code > static_cast<uint8_t>(Code::kInternal)) bad = true;
+    out.code = bad ? Code::kInternal : static_cast<Code>(code);
+    out.offset = number<uint64_t>();
+    for (auto* text_field : {&out.message, &out.path, &out.tensor, &out.found, &out.expected, &out.hint})
+      *text_field = text();
+    for (auto lines = number<uint64_t>(); lines > 0 && !bad; --lines) out.context.push_back(text());
+    return out;
+  }
+  bool bad = false;
+
+ private:
+  View rest_;
+};
+
+bool forbid_system_calls() {
+  if (kArchitecture == 0) return false;
+  auto refuse = [](unsigned number) {
+    return std::array<sock_filter, 2>{
+        {BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, number, 0, 1), BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM)}};
+  };
+  std::vector<sock_filter> filter = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, arch)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, kArchitecture, 1, 0),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+  };
+  for (unsigned number : {__NR_socket, __NR_socketpair, __NR_connect, __NR_execve, __NR_execveat, __NR_ptrace}) {
+    auto rule = refuse(number);
+    filter.insert(filter.end(), rule.begin(), rule.end());
+  }
+  filter.push_back(BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW));
+  sock_fprog program{static_cast<unsigned short>(filter.size()), filter.data()};
+  return prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
+bool limit_memory(uint64_t more) {
+  uint64_t pages = 0;
+  auto* file = std::fopen("/proc/self/statm", "re");
+  if (file == nullptr) return false;
+  bool parsed = std::fscanf(file, "%lu", &pages) == 1;
+  std::fclose(file);
+  if (!parsed) return false;
+  rlimit limit{};
+  limit.rlim_cur = limit.rlim_max = pages * static_cast<uint64_t>(sysconf(_SC_PAGESIZE)) + more;
+  rlimit no_core{0, 0};
+  return setrlimit(RLIMIT_AS, &limit) == 0 && setrlimit(RLIMIT_CORE, &no_core) == 0;
+}
+
+bool write_all(int fd, View bytes) {
+  while (!bytes.empty()) {
+    ssize_t written = ::write(fd, bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written <= 0) return false;
+    bytes = bytes.subspan(static_cast<size_t>(written));
+  }
+  return true;
+}
+
+[[noreturn]] void run_child(int fd, const OpenOptions& options,
+                            const std::function<Result<Catalog>(const OpenOptions&)>& open) {
+  Hdf5Lock::reset_after_fork();
+  std::vector<Error> findings;
+  OpenOptions inner = options;
+  inner.isolate = false;
+  if (options.findings != nullptr) inner.findings = &findings;
+  Bytes answer;
+  bool fenced = limit_memory(options.max_metadata_bytes + 256 * MiB) && forbid_system_calls();
+  auto opened =
+      fenced ? open(inner)
+             : Result<Catalog>(
+                   fail(Code::kUnsupported, "this system cannot isolate a process").with_expected("seccomp filters"));
+  append_le<uint8_t>(answer, opened.ok());
+  if (opened.ok()) {
+    append_text(answer, text_of(opened->serialize()));
+  } else {
+    append_error(answer, opened.error());
+  }
+  append_le<uint64_t>(answer, findings.size());
+  for (const auto& finding : findings) append_error(answer, finding);
+  _exit(write_all(fd, answer) ? 0 : 1);
+}
+
+/// Everything the child writes until it closes its end. Errors: kResourceExhausted when time is up.
+Result<Bytes> read_answer(int fd, int timeout_ms) {
+  using Clock = std::chrono::steady_clock;
+  auto deadline = Clock::now() + std::chrono::milliseconds(timeout_ms);
+  Bytes out, block(256 * KiB);
+  while (true) {
+    auto left = std::chrono::duration_cast<std::chrono::milliseconds>(deadline - Clock::now()).count();
+    pollfd wait{fd, POLLIN, 0};
+    int ready = left <= 0 ? 0 : ::poll(&wait, 1, static_cast<int>(left));
+    if (ready == 0)
+      return fail(Code::kResourceExhausted,
+                  fmt::format("reading the metadata took more than {} seconds", timeout_ms / 1000));
+    if (ready < 0 && errno == EINTR) continue;
+    ssize_t count = ready < 0 ? -1 : ::read(fd, block.data(), block.size());
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return errno_error(errno, "cannot hear the isolated process", "");
+    if (count == 0) return out;
+    if (out.size() + static_cast<size_t>(count) > kMaxAnswer)
+      return fail(Code::kResourceExhausted, "metadata is too large");
+    out.insert(out.end(), block.begin(), block.begin() + count);
+  }
+}
+
+Result<Catalog> take_answer(View bytes, const OpenOptions& options) {
+  auto nonsense = [] { return fail(Code::kCorrupt, "the process that read this file answered nonsense"); };
+  Answer answer(bytes);
+  bool ok = answer.number<uint8_t>() == 1;
+  View catalog;
+  Error error;
+  if (ok) {
+    catalog = answer.bytes();
+  } else {
+    error = answer.error();
+  }
+  std::vector<Error> findings;
+  for (auto count = answer.number<uint64_t>(); count > 0 && !answer.bad; --count) findings.push_back(answer.error());
+  if (answer.bad) return nonsense();
+  if (options.findings != nullptr) options.findings->insert(options.findings->end(), findings.begin(), findings.end());
+  if (!ok) return error;
+  return Catalog::deserialize(catalog);
+}
+
+}  // namespace
+
+Result<Catalog> open_isolated(const OpenOptions& options, int timeout_ms,
+                              const std::function<Result<Catalog>(const OpenOptions&)>& open) {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) return errno_error(errno, "cannot make a pipe", "");
+  pid_t child;
+  {
+    Hdf5Lock lock;  // no other thread is inside the library while its state is copied
+    child = ::fork();
+    if (child == 0) {
+      ::close(ends[0]);
+      run_child(ends[1], options, open);
+    }
+  }
+  ::close(ends[1]);
+  if (child < 0) {
+    ::close(ends[0]);
+    return errno_error(errno, "cannot fork", "");
+  }
+  auto answer = read_answer(ends[0], timeout_ms);
+  ::close(ends[0]);
+  if (!answer.ok()) ::kill(child, SIGKILL);
+  int status = 0;
+  while (::waitpid(child, &status, 0) < 0 && errno == EINTR) {
+  }
+  if (!answer.ok()) return std::move(answer.error());
+  if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)
+    return fail(Code::kCorrupt, "the HDF5 library crashed on this file, or needed too much memory")
+        .with_found(WIFSIGNALED(status) ? fmt::format("signal {}", WTERMSIG(status))
+                                        : fmt::format("exit code {}", WEXITSTATUS(status)));
+  return take_answer(*answer, options);
+}
+
+Result<Catalog> isolate_if_asked(const OpenOptions& options,
+                                 const std::function<Result<Catalog>(const OpenOptions&)>& open) {
+  return options.isolate ? open_isolated(options, kTimeoutMs, open) : open(options);
+}
+
+}  // namespace shardwright
