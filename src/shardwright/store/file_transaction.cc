@@ -31,8 +31,7 @@ Result<bool> others_at_work(const std::string& parent, const std::string& prefix
   for (const std::string& path : found) {
     if (path == mine) continue;
     SHARDWRIGHT_ASSIGN(auto dead, Staging::adopt(path));
-    struct stat info;
-    if (!dead && ::lstat(path.c_str(), &info) == 0) return true;
+    if (!dead && Staging::is_owned(path)) return true;
     if (dead) (void)dead->remove();  // another user's may stay; it harms nobody
   }
   return false;
@@ -43,6 +42,18 @@ Result<std::vector<std::string>> staged_keys(const std::string& objects) {
   FileHandle handle(::open(objects.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
   if (!handle) return errno_error(errno, "cannot open directory", objects);
   return list_files(handle.get(), "", objects);
+}
+
+/// Makes the names of all staged files durable, also of those that are staged elsewhere.
+Status sync_names(const std::string& staging, const std::string& objects, const std::vector<std::string>& keys) {
+  std::set<std::string> elsewhere;
+  for (const std::string& key : keys) {
+    std::string staged = objects + "/" + key;
+    SHARDWRIGHT_ASSIGN(std::string real, resolve_links(staged));
+    if (real != staged) elsewhere.insert(parent_of(real));
+  }
+  for (const std::string& directory : elsewhere) SHARDWRIGHT_TRY(sync_directory(directory));
+  return sync_directories_below(staging);
 }
 
 }  // namespace
@@ -154,7 +165,7 @@ Status FileTransaction::check_publication(const Publication& publication) const 
 
 Status FileTransaction::commit(const Publication& publication) {
   SHARDWRIGHT_TRY(check_publication(publication));
-  SHARDWRIGHT_TRY(sync_directories_below(staging_->path()));
+  SHARDWRIGHT_TRY(sync_names(staging_->path(), objects_, publication.keys));
   auto status = target_.present ? publish_files(publication) : publish_directory();
   if (!status.ok()) return status;
   committed_ = true;

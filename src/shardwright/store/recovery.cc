@@ -1,7 +1,5 @@
 #include "shardwright/store/recovery.h"
 
-#include <sys/stat.h>
-
 #include <thread>
 
 #include "shardwright/store/directory.h"
@@ -38,8 +36,7 @@ Result<bool> finish_replacement(const std::string& directory, Clock::time_point 
     if (!journal) return false;
     std::string path = directory + "/" + journal->replacement.staging;
     SHARDWRIGHT_ASSIGN(auto staging, Staging::adopt(path));
-    struct stat info;
-    bool gone = !staging && ::lstat(path.c_str(), &info) != 0;
+    bool gone = !staging && !Staging::is_owned(path);
     if (staging) {
       // Who had the lock until now may have finished in between.
       SHARDWRIGHT_ASSIGN(journal, read_journal(directory));

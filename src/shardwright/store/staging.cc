@@ -157,8 +157,19 @@ Result<std::vector<std::string>> Staging::find(const std::string& parent, const 
   return found;
 }
 
+bool Staging::is_owned(const std::string& path) {
+  struct stat info;
+  return ::lstat((path + "/lock").c_str(), &info) == 0;
+}
+
 Status Staging::remove() {
-  SHARDWRIGHT_TRY(remove_tree(files(), id_of(path_)));
+  SHARDWRIGHT_ASSIGN(auto names, names_in(path_));
+  for (const std::string& name : names) {
+    std::string child = path_ + "/" + name;
+    struct stat info;
+    if (name == "lock" || ::lstat(child.c_str(), &info) != 0) continue;
+    SHARDWRIGHT_TRY(S_ISDIR(info.st_mode) ? remove_tree(child, id_of(path_)) : remove_file(child));
+  }
   SHARDWRIGHT_TRY(remove_file(path_ + "/lock"));
   if (::rmdir(path_.c_str()) != 0 && errno != ENOENT) return errno_error(errno, "cannot remove directory", path_);
   return {};

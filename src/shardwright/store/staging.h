@@ -22,6 +22,8 @@ class Staging {
   static Result<Staging> create(const std::string& parent, const std::string& prefix);
   /// Takes over one that a crash left. nullopt: it is alive, gone, or not ours to lock.
   static Result<std::optional<Staging>> adopt(const std::string& path);
+  /// True while it has a lock file: after adopt() gave nothing, this tells one that is alive from one that is gone or not of our making.
+  static bool is_owned(const std::string& path);
   /// Paths of all with this prefix, alive or dead.
   static Result<std::vector<std::string>> find(const std::string& parent, const std::string& prefix);
 
