@@ -205,31 +205,20 @@ std::vector<std::string> HubLines::missing(const HubSet& set) const {
   return out;
 }
 
-Result<Catalog> open_hub_set(Store& store, const HubSet& set, HubLines index, bool directory, const OpenOptions& options) {
-  if (auto missing = index.missing(set); !missing.empty())
-    SHARDWRIGHT_TRY(options.report(fail(Code::kNotFound, fmt::format("{} of {} shards are missing: {}", missing.size(), index.shards.size(), join(missing)))
-                                       .at_path(store.describe(set.index))
-                                       .with_hint("the download may not have finished; if the index is stale, `shardwright reindex` makes a new one")));
-  SafetensorsFill fill(store, options);
-  fill.builder.reserve(index.lines.size(), index.name_bytes);
-  if (Json notes = index.metadata; !notes.empty()) {
-    notes.erase("total_size");  // follows from the tensors
-    fill.expect_notes(notes);
-  }
-  std::vector<std::string> members = {set.index}, keys;
-  if (directory && !set.single.empty()) members.insert(members.begin(), set.single);
-  size_t entries = members.size();
-  std::vector<uint32_t> shard_of;
-  for (uint32_t i = 0; i < index.shards.size(); ++i)
-    if (index.present[i]) keys.push_back(index.shards[i]), shard_of.push_back(i);
-  members.insert(members.end(), keys.begin(), keys.end());
-  fill.builder.set_members(members, entries);
-
+/// Headers of all shards that are there into the catalogue, and their names as lines, sorted. `whole`: false where something was found.
+static Result<std::vector<Line>> read_headers(Store& store, const HubLines& index, SafetensorsFill& fill, std::vector<bool>& whole,
+                                              const OpenOptions& options) {
   std::vector<Line> headers;
   headers.reserve(index.lines.size());
-  auto whole = index.present;
+  std::vector<std::string> keys;
+  std::vector<uint32_t> shard_of;
+  for (uint32_t i = 0; i < index.shards.size(); ++i) {
+    if (!index.present[i]) continue;
+    keys.push_back(index.shards[i]);
+    shard_of.push_back(i);
+  }
   size_t at = 0;
-  SHARDWRIGHT_TRY(read_safetensors_files(store, keys, options.max_metadata_bytes, [&](Result<SafetensorsFile> file) -> Status {
+  auto each = [&](Result<SafetensorsFile> file) -> Status {
     uint32_t shard = shard_of[at++];
     if (!file.ok()) {
       whole[shard] = false;
@@ -238,11 +227,39 @@ Result<Catalog> open_hub_set(Store& store, const HubSet& set, HubLines index, bo
     size_t before = options.findings == nullptr ? 0 : options.findings->size();
     ObjectId object = fill.builder.add_object({file->key, file->size});
     SHARDWRIGHT_TRY(fill.add(*file, object, [&](std::string_view name, TensorId id) { headers.push_back(HubLines::line_of(name, shard, id)); }));
-    // Tensors that were skipped are not "missing" on top of it.
+    // Tensors that were skipped are not missing on top of it.
     if (options.findings != nullptr && options.findings->size() > before) whole[shard] = false;
     return {};
-  }));
+  };
+  auto status = read_safetensors_files(store, keys, options.max_metadata_bytes, each);
+  if (!status.ok()) return std::move(status.error());
   std::sort(headers.begin(), headers.end());
+  return headers;
+}
+
+static void set_members(const HubSet& set, const HubLines& index, bool directory, CatalogBuilder& builder) {
+  std::vector<std::string> members = {set.index};
+  if (directory && !set.single.empty()) members.insert(members.begin(), set.single);
+  size_t entries = members.size();
+  for (size_t i = 0; i < index.shards.size(); ++i)
+    if (index.present[i] && index.shards[i] != set.single) members.push_back(index.shards[i]);
+  builder.set_members(std::move(members), entries);
+}
+
+Result<Catalog> open_hub_set(Store& store, const HubSet& set, HubLines index, bool directory, const OpenOptions& options) {
+  if (auto missing = index.missing(set); !missing.empty())
+    SHARDWRIGHT_TRY(options.report(fail(Code::kNotFound, fmt::format("{} of {} shards are missing: {}", missing.size(), index.shards.size(), join(missing)))
+                                       .at_path(store.describe(set.index))
+                                       .with_hint("the download may not have finished; if the index is stale, `shardwright reindex` makes a new one")));
+  SafetensorsFill fill(store, options);
+  fill.builder.reserve(index.lines.size(), index.name_bytes);
+  set_members(set, index, directory, fill.builder);
+  if (Json notes = index.metadata; !notes.empty()) {
+    notes.erase("total_size");  // follows from the tensors
+    fill.expect_notes(notes);
+  }
+  auto whole = index.present;
+  SHARDWRIGHT_ASSIGN(auto headers, read_headers(store, index, fill, whole, options));
   uint64_t data_bytes = fill.data_bytes();
   SHARDWRIGHT_TRY(fill.finish());
   if (directory) {

@@ -102,7 +102,7 @@ Result<Bytes> index_of(Store& store, const Old& old, const std::vector<std::stri
   std::vector<Entry> entries;
   uint64_t total = 0;
   uint32_t shard = 0;
-  SHARDWRIGHT_TRY(read_safetensors_files(store, keys, kMaxSafetensorsHeader, [&](Result<SafetensorsFile> file) -> Status {
+  auto each = [&](Result<SafetensorsFile> file) -> Status {
     if (!file.ok()) return std::move(file.error());
     auto add = [&](const SafetensorsEntry& entry) {
       entries.push_back({std::string(entry.name), shard});
@@ -112,7 +112,8 @@ Result<Bytes> index_of(Store& store, const Old& old, const std::vector<std::stri
     SHARDWRIGHT_TRY(file->visit(store, add, [](Error error) -> Status { return error; }));
     ++shard;
     return {};
-  }));
+  };
+  SHARDWRIGHT_TRY(read_safetensors_files(store, keys, kMaxSafetensorsHeader, each));
   std::vector<uint32_t> by_name(entries.size());
   for (uint32_t i = 0; i < by_name.size(); ++i) by_name[i] = i;
   std::sort(by_name.begin(), by_name.end(), [&](uint32_t a, uint32_t b) { return entries[a].name < entries[b].name; });
