@@ -25,12 +25,14 @@ std::string join(const std::vector<std::string>& names) {
 }
 
 /// Names of the lines of the index whose hash is in `wanted` (sorted): they were not kept.
-Result<std::vector<std::string>> names_of(Store& store, const HubSet& set, std::span<const Line> wanted, const OpenOptions& options) {
+Result<std::vector<std::string>> names_of(Store& store, const HubSet& set, std::span<const Line> wanted,
+                                          const OpenOptions& options) {
   SHARDWRIGHT_ASSIGN(auto text, read_object(store, set.index, options.max_metadata_bytes));
   std::vector<std::string> names(wanted.size());
   SHARDWRIGHT_TRY(parse_hub_index(text_of(text), [&](std::string_view name, uint32_t) {
     auto at = std::lower_bound(wanted.begin(), wanted.end(), HubLines::line_of(name, 0, 0));
-    for (; at != wanted.end() && at->same_name(HubLines::line_of(name, 0, 0)); ++at) names[static_cast<size_t>(at - wanted.begin())] = name;
+    for (; at != wanted.end() && at->same_name(HubLines::line_of(name, 0, 0)); ++at)
+      names[static_cast<size_t>(at - wanted.begin())] = name;
     return Status();
   }));
   return names;
@@ -39,7 +41,8 @@ Result<std::vector<std::string>> names_of(Store& store, const HubSet& set, std::
 /// The index against the headers, both sides sorted by name hash.
 class Comparison {
  public:
-  Comparison(Store& store, const HubSet& set, const HubLines& index, std::span<const Line> headers, const Catalog& catalog)
+  Comparison(Store& store, const HubSet& set, const HubLines& index, std::span<const Line> headers,
+             const Catalog& catalog)
       : store_(store), set_(set), index_(index), headers_(headers), catalog_(catalog) {}
 
   /// `whole`: per shard, whether its header could be read; nothing is said of tensors in the others.
@@ -55,8 +58,12 @@ class Comparison {
       } else if (only_header) {
         note(not_listed_, *header++);
       } else {
-        if (line->shard != header->shard && whole[line->shard]) note(elsewhere_, {{line->hash[0], line->hash[1]}, line->shard, header->id}), where_.push_back(header->shard);
-        ++line, ++header;
+        if (line->shard != header->shard && whole[line->shard]) {
+          note(elsewhere_, {{line->hash[0], line->hash[1]}, line->shard, header->id});
+          where_.push_back(header->shard);
+        }
+        ++line;
+        ++header;
       }
     }
     return tell(options);
@@ -76,28 +83,36 @@ class Comparison {
     if (not_found_.count + elsewhere_.count + not_listed_.count == 0) return {};
     std::vector<Error> errors;
     SHARDWRIGHT_ASSIGN(auto names, names_of(store_, set_, not_found_.lines, options));
-    auto add = [&](const Kind& kind, size_t i, std::string message, std::string path, std::string tensor, std::string found, std::string expected) {
-      if (i + 1 == kMostFindings && kind.count > kMostFindings) message += fmt::format(" (and {} more such)", kind.count - kMostFindings);
-      else if (i == 0 && kind.count > 1 && options.findings == nullptr) message += fmt::format(" (and {} more such)", kind.count - 1);
-      errors.push_back(fail(Code::kCorrupt, std::move(message)).at_path(std::move(path)).at_tensor(std::move(tensor))
-                           .with_found(std::move(found)).with_expected(std::move(expected))
+    auto add = [&](const Kind& kind, size_t i, std::string message, std::string path, std::string tensor,
+                   std::string found, std::string expected) {
+      if (i + 1 == kMostFindings && kind.count > kMostFindings)
+        message += fmt::format(" (and {} more such)", kind.count - kMostFindings);
+      else if (i == 0 && kind.count > 1 && options.findings == nullptr)
+        message += fmt::format(" (and {} more such)", kind.count - 1);
+      errors.push_back(fail(Code::kCorrupt, std::move(message))
+                           .at_path(std::move(path))
+                           .at_tensor(std::move(tensor))
+                           .with_found(std::move(found))
+                           .with_expected(std::move(expected))
                            .with_hint("if the shards are right, `shardwright reindex` makes a new index"));
     };
     for (size_t i = 0; i < not_found_.lines.size(); ++i) {
       uint32_t shard = not_found_.lines[i].shard;
-      add(not_found_, i, "the index lists a tensor that its shard lacks", store_.describe(index_.shards[shard]), names[i], "no such tensor in any shard",
-          fmt::format("in {} by {}", file_name(shard), set_.index));
+      add(not_found_, i, "the index lists a tensor that its shard lacks", store_.describe(index_.shards[shard]),
+          names[i], "no such tensor in any shard", fmt::format("in {} by {}", file_name(shard), set_.index));
     }
     for (size_t i = 0; i < elsewhere_.lines.size(); ++i) {
       const auto& line = elsewhere_.lines[i];
-      add(elsewhere_, i, "the index lists a tensor that its shard lacks", store_.describe(index_.shards[line.shard]), std::string(catalog_.spec(line.id).name),
-          "in " + file_name(where_[i]), fmt::format("in {} by {}", file_name(line.shard), set_.index));
+      add(elsewhere_, i, "the index lists a tensor that its shard lacks", store_.describe(index_.shards[line.shard]),
+          std::string(catalog_.spec(line.id).name), "in " + file_name(where_[i]),
+          fmt::format("in {} by {}", file_name(line.shard), set_.index));
       errors.back().hint = "it is in " + file_name(where_[i]) + "; " + errors.back().hint;
     }
     for (size_t i = 0; i < not_listed_.lines.size(); ++i) {
       const auto& line = not_listed_.lines[i];
-      add(not_listed_, i, "a shard holds a tensor that the index does not list", store_.describe(index_.shards[line.shard]),
-          std::string(catalog_.spec(line.id).name), "in " + file_name(line.shard), "a line in " + set_.index);
+      add(not_listed_, i, "a shard holds a tensor that the index does not list",
+          store_.describe(index_.shards[line.shard]), std::string(catalog_.spec(line.id).name),
+          "in " + file_name(line.shard), "a line in " + set_.index);
     }
     for (auto& error : errors) SHARDWRIGHT_TRY(options.report(std::move(error)));
     return {};
@@ -118,16 +133,19 @@ Error name_the_shards(Error error, Store& store, const HubLines& index, std::spa
   auto [first, last] = std::equal_range(headers.begin(), headers.end(), wanted);
   if (last - first < 2) return error;
   error.path = store.describe(index.shards[(first + 1)->shard]);
-  error.message = first->shard == (first + 1)->shard ? "the header gives this tensor twice"
-                                                     : "this tensor is also in " + store.describe(index.shards[first->shard]);
+  error.message = first->shard == (first + 1)->shard
+                      ? "the header gives this tensor twice"
+                      : "this tensor is also in " + store.describe(index.shards[first->shard]);
   return error;
 }
 
-void remark_total_size(Store& store, const HubSet& set, const Json& metadata, uint64_t data_bytes, const OpenOptions& options) {
+void remark_total_size(Store& store, const HubSet& set, const Json& metadata, uint64_t data_bytes,
+                       const OpenOptions& options) {
   auto given = metadata.find("total_size");
   if (given == metadata.end()) return;
-  bool right = given->is_number_unsigned() ? given->get<uint64_t>() == data_bytes
-                                           : given->is_number_float() && given->get<double>() == static_cast<double>(data_bytes);
+  bool right = given->is_number_unsigned()
+                   ? given->get<uint64_t>() == data_bytes
+                   : given->is_number_float() && given->get<double>() == static_cast<double>(data_bytes);
   if (right) return;
   options.remark(fail(Code::kCorrupt, "total_size in the index is wrong; no reader depends on it")
                      .at_path(store.describe(set.index))
@@ -142,7 +160,9 @@ Status remark_surplus(Store& store, const HubSet& set, const HubLines& index, co
   for (const auto& key : keys) {
     if (!is_shard_file_name(std::string_view(key).substr(set.prefix.size()), set.stem())) continue;
     if (std::binary_search(index.shards.begin(), index.shards.end(), key)) continue;
-    options.remark(fail(Code::kCorrupt, "a shard that the index does not name").at_path(store.describe(key)).with_hint("left over from another save? `shardwright reindex` takes it in, or remove it"));
+    options.remark(fail(Code::kCorrupt, "a shard that the index does not name")
+                       .at_path(store.describe(key))
+                       .with_hint("left over from another save? `shardwright reindex` takes it in, or remove it"));
   }
   return {};
 }
@@ -176,7 +196,8 @@ Result<HubLines> HubLines::read(Store& store, const HubSet& set, const OpenOptio
   *text = {};
   out.metadata = std::move(parsed->metadata);
   out.name_bytes = parsed->name_bytes;
-  if (parsed->odd_metadata) options.remark(place(fail(Code::kCorrupt, "metadata of the index is not an object; left out")));
+  if (parsed->odd_metadata)
+    options.remark(place(fail(Code::kCorrupt, "metadata of the index is not an object; left out")));
   // Shards in sorted order: the order of load_file over them is the order of the catalogue.
   std::vector<uint32_t> order(parsed->files.size()), rank(order.size());
   for (uint32_t i = 0; i < order.size(); ++i) order[i] = i;
@@ -189,11 +210,14 @@ Result<HubLines> HubLines::read(Store& store, const HubSet& set, const OpenOptio
   }
   for (auto& line : out.lines) line.shard = rank[line.shard];
   std::sort(out.lines.begin(), out.lines.end());
-  auto twice = std::adjacent_find(out.lines.begin(), out.lines.end(), [](const Line& a, const Line& b) { return a.same_name(b); });
+  auto twice = std::adjacent_find(out.lines.begin(), out.lines.end(),
+                                  [](const Line& a, const Line& b) { return a.same_name(b); });
   if (twice != out.lines.end()) {
     SHARDWRIGHT_ASSIGN(auto names, names_of(store, set, {&*twice, 1}, options));
     SHARDWRIGHT_TRY(options.report(place(fail(Code::kCorrupt, "the index lists a tensor twice").at_tensor(names[0]))));
-    out.lines.erase(std::unique(out.lines.begin(), out.lines.end(), [](const Line& a, const Line& b) { return a.same_name(b); }), out.lines.end());
+    out.lines.erase(
+        std::unique(out.lines.begin(), out.lines.end(), [](const Line& a, const Line& b) { return a.same_name(b); }),
+        out.lines.end());
   }
   return out;
 }
@@ -205,9 +229,11 @@ std::vector<std::string> HubLines::missing(const HubSet& set) const {
   return out;
 }
 
+namespace {
+
 /// Headers of all shards that are there into the catalogue, and their names as lines, sorted. `whole`: false where something was found.
-static Result<std::vector<Line>> read_headers(Store& store, const HubLines& index, SafetensorsFill& fill, std::vector<bool>& whole,
-                                              const OpenOptions& options) {
+Result<std::vector<Line>> read_headers(Store& store, const HubLines& index, SafetensorsFill& fill,
+                                       std::vector<bool>& whole, const OpenOptions& options) {
   std::vector<Line> headers;
   headers.reserve(index.lines.size());
   std::vector<std::string> keys;
@@ -226,7 +252,9 @@ static Result<std::vector<Line>> read_headers(Store& store, const HubLines& inde
     }
     size_t before = options.findings == nullptr ? 0 : options.findings->size();
     ObjectId object = fill.builder.add_object({file->key, file->size});
-    SHARDWRIGHT_TRY(fill.add(*file, object, [&](std::string_view name, TensorId id) { headers.push_back(HubLines::line_of(name, shard, id)); }));
+    SHARDWRIGHT_TRY(fill.add(*file, object, [&](std::string_view name, TensorId id) {
+      headers.push_back(HubLines::line_of(name, shard, id));
+    }));
     // Tensors that were skipped are not missing on top of it.
     if (options.findings != nullptr && options.findings->size() > before) whole[shard] = false;
     return {};
@@ -237,7 +265,7 @@ static Result<std::vector<Line>> read_headers(Store& store, const HubLines& inde
   return headers;
 }
 
-static void set_members(const HubSet& set, const HubLines& index, bool directory, CatalogBuilder& builder) {
+void set_members(const HubSet& set, const HubLines& index, bool directory, CatalogBuilder& builder) {
   std::vector<std::string> members = {set.index};
   if (directory && !set.single.empty()) members.insert(members.begin(), set.single);
   size_t entries = members.size();
@@ -246,11 +274,17 @@ static void set_members(const HubSet& set, const HubLines& index, bool directory
   builder.set_members(std::move(members), entries);
 }
 
-Result<Catalog> open_hub_set(Store& store, const HubSet& set, HubLines index, bool directory, const OpenOptions& options) {
+}  // namespace
+
+Result<Catalog> open_hub_set(Store& store, const HubSet& set, HubLines index, bool directory,
+                             const OpenOptions& options) {
   if (auto missing = index.missing(set); !missing.empty())
-    SHARDWRIGHT_TRY(options.report(fail(Code::kNotFound, fmt::format("{} of {} shards are missing: {}", missing.size(), index.shards.size(), join(missing)))
-                                       .at_path(store.describe(set.index))
-                                       .with_hint("the download may not have finished; if the index is stale, `shardwright reindex` makes a new one")));
+    SHARDWRIGHT_TRY(options.report(
+        fail(Code::kNotFound,
+             fmt::format("{} of {} shards are missing: {}", missing.size(), index.shards.size(), join(missing)))
+            .at_path(store.describe(set.index))
+            .with_hint(
+                "the download may not have finished; if the index is stale, `shardwright reindex` makes a new one")));
   SafetensorsFill fill(store, options);
   fill.builder.reserve(index.lines.size(), index.name_bytes);
   set_members(set, index, directory, fill.builder);
@@ -269,7 +303,8 @@ Result<Catalog> open_hub_set(Store& store, const HubSet& set, HubLines index, bo
   auto catalog = fill.builder.build();
   if (!catalog.ok()) return name_the_shards(std::move(catalog.error()), store, index, headers);
   SHARDWRIGHT_TRY(Comparison(store, set, index, headers, *catalog).run(whole, options));
-  if (std::find(whole.begin(), whole.end(), false) == whole.end()) remark_total_size(store, set, index.metadata, data_bytes, options);
+  if (std::find(whole.begin(), whole.end(), false) == whole.end())
+    remark_total_size(store, set, index.metadata, data_bytes, options);
   SHARDWRIGHT_TRY(remark_surplus(store, set, index, options));
   return catalog;
 }

@@ -13,10 +13,13 @@ namespace shardwright {
 class HubLines {
  public:
   struct Line {
-    uint64_t hash[2];   ///< of the name; 128 bits: two names that share it are not expected, and would at worst hide a wrong line
+    uint64_t hash
+        [2];  ///< of the name; 128 bits: two names that share it are not expected, and would at worst hide a wrong line
     uint32_t shard;
     TensorId id;
-    bool operator<(const Line& other) const { return std::tie(hash[0], hash[1]) < std::tie(other.hash[0], other.hash[1]); }
+    bool operator<(const Line& other) const {
+      return std::tie(hash[0], hash[1]) < std::tie(other.hash[0], other.hash[1]);
+    }
     bool same_name(const Line& other) const { return hash[0] == other.hash[0] && hash[1] == other.hash[1]; }
   };
   static Line line_of(std::string_view name, uint32_t shard, TensorId id);
@@ -33,6 +36,7 @@ class HubLines {
 };
 
 /// Errors: kNotFound naming all missing shards; kCorrupt; with findings, all that is wrong is collected and what can be opened is.
-Result<Catalog> open_hub_set(Store& store, const HubSet& set, HubLines index, bool directory, const OpenOptions& options);
+Result<Catalog> open_hub_set(Store& store, const HubSet& set, HubLines index, bool directory,
+                             const OpenOptions& options);
 
 }  // namespace shardwright

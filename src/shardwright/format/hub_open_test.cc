@@ -15,9 +15,11 @@ using testing::HasSubstr;
 class HubOpen : public testing::Test {
  protected:
   void SetUp() override {
-    write("model-00001-of-00002.safetensors", safetensors_file("{" + u8_tensor("a", 2) + "," + u8_tensor("c", 1, 2) + "}", "aac"));
+    write("model-00001-of-00002.safetensors",
+          safetensors_file("{" + u8_tensor("a", 2) + "," + u8_tensor("c", 1, 2) + "}", "aac"));
     write("model-00002-of-00002.safetensors", safetensors_file("{" + u8_tensor("b", 3) + "}", "bbb"));
-    index(R"({"metadata":{"total_size":6},"weight_map":{"a":"model-00001-of-00002.safetensors","b":"model-00002-of-00002.safetensors","c":"model-00001-of-00002.safetensors"}})");
+    index(
+        R"({"metadata":{"total_size":6},"weight_map":{"a":"model-00001-of-00002.safetensors","b":"model-00002-of-00002.safetensors","c":"model-00001-of-00002.safetensors"}})");
   }
   void write(const std::string& name, const std::string& text) { write_file(directory.at(name), text); }
   void index(const std::string& text) { write("model.safetensors.index.json", text); }
@@ -40,7 +42,8 @@ class HubOpen : public testing::Test {
     for (const auto& finding : findings) out.push_back(finding.text());
     return out;
   }
-  void expect_error(const Result<Catalog>& catalog, Code code, const std::string& phrase, const std::string& tensor = "") {
+  void expect_error(const Result<Catalog>& catalog, Code code, const std::string& phrase,
+                    const std::string& tensor = "") {
     ASSERT_FALSE(catalog.ok());
     EXPECT_EQ(catalog.error().code, code) << catalog.error().text();
     EXPECT_THAT(catalog.error().text(), HasSubstr(phrase));
@@ -53,15 +56,17 @@ class HubOpen : public testing::Test {
   std::vector<Error> findings;
 };
 
-const std::vector<std::string> kAll = {"a U8 [2] model-00001-of-00002.safetensors@111+2", "c U8 [1] model-00001-of-00002.safetensors@113+1",
-                                       "b U8 [3] model-00002-of-00002.safetensors@60+3"};
+const std::vector<std::string> kAll = {"a U8 [2] model-00001-of-00002.safetensors@113+2",
+                                       "c U8 [1] model-00001-of-00002.safetensors@115+1",
+                                       "b U8 [3] model-00002-of-00002.safetensors@61+3"};
 
 TEST_F(HubOpen, SortedShardsInByteOrder) {
   auto catalog = open();
   ASSERT_TRUE(catalog.ok()) << catalog.error().text();
   EXPECT_EQ(lines_of(*catalog), kAll);
   EXPECT_EQ(catalog->total_bytes(), 6u);
-  EXPECT_THAT(catalog->members(), ElementsAre("model.safetensors.index.json", "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"));
+  EXPECT_THAT(catalog->members(), ElementsAre("model.safetensors.index.json", "model-00001-of-00002.safetensors",
+                                              "model-00002-of-00002.safetensors"));
   EXPECT_EQ(catalog->entry_count(), 1u);
   auto named = verify("model.safetensors.index.json");
   ASSERT_TRUE(named.ok());
@@ -72,7 +77,8 @@ TEST_F(HubOpen, SortedShardsInByteOrder) {
 TEST_F(HubOpen, MissingShardsAreNamedAllAtOnce) {
   remove("model-00001-of-00002.safetensors");
   remove("model-00002-of-00002.safetensors");
-  expect_error(open(), Code::kNotFound, "2 of 2 shards are missing: model-00001-of-00002.safetensors, model-00002-of-00002.safetensors");
+  expect_error(open(), Code::kNotFound,
+               "2 of 2 shards are missing: model-00001-of-00002.safetensors, model-00002-of-00002.safetensors");
 }
 
 TEST_F(HubOpen, VerifyGoesOnWithoutTheMissingShard) {
@@ -84,7 +90,8 @@ TEST_F(HubOpen, VerifyGoesOnWithoutTheMissingShard) {
 }
 
 TEST_F(HubOpen, TensorNotInItsShard) {
-  index(R"({"weight_map":{"a":"model-00001-of-00002.safetensors","b":"model-00002-of-00002.safetensors","c":"model-00001-of-00002.safetensors","d":"model-00002-of-00002.safetensors"}})");
+  index(
+      R"({"weight_map":{"a":"model-00001-of-00002.safetensors","b":"model-00002-of-00002.safetensors","c":"model-00001-of-00002.safetensors","d":"model-00002-of-00002.safetensors"}})");
   auto catalog = open();
   expect_error(catalog, Code::kCorrupt, "the index lists a tensor that its shard lacks", "d");
   EXPECT_THAT(catalog.error().path, HasSubstr("model-00002-of-00002.safetensors"));
@@ -92,7 +99,8 @@ TEST_F(HubOpen, TensorNotInItsShard) {
 }
 
 TEST_F(HubOpen, TensorInAnotherShard) {
-  index(R"({"weight_map":{"a":"model-00001-of-00002.safetensors","b":"model-00002-of-00002.safetensors","c":"model-00002-of-00002.safetensors"}})");
+  index(
+      R"({"weight_map":{"a":"model-00001-of-00002.safetensors","b":"model-00002-of-00002.safetensors","c":"model-00002-of-00002.safetensors"}})");
   auto catalog = open();
   expect_error(catalog, Code::kCorrupt, "the index lists a tensor that its shard lacks", "c");
   EXPECT_EQ(catalog.error().found, "in model-00001-of-00002.safetensors");
@@ -105,14 +113,16 @@ TEST_F(HubOpen, TensorNotInTheIndex) {
 }
 
 TEST_F(HubOpen, VerifyFindsAllOfThem) {
-  index(R"({"metadata":{"total_size":7},"weight_map":{"x":"model-00001-of-00002.safetensors","y":"model-00001-of-00002.safetensors","b":"model-00002-of-00002.safetensors","c":"model-00002-of-00002.safetensors"}})");
+  index(
+      R"({"metadata":{"total_size":7},"weight_map":{"x":"model-00001-of-00002.safetensors","y":"model-00001-of-00002.safetensors","b":"model-00002-of-00002.safetensors","c":"model-00002-of-00002.safetensors"}})");
   write("model-00003-of-00003.safetensors", "stale");
   auto catalog = verify();
   ASSERT_TRUE(catalog.ok());
   EXPECT_EQ(lines_of(*catalog), kAll);
   EXPECT_THAT(found(), testing::UnorderedElementsAre(
-                           HasSubstr("tensor 'x': the index lists"), HasSubstr("tensor 'y': the index lists"), HasSubstr("tensor 'c': the index lists"),
-                           HasSubstr("tensor 'a': a shard holds"), HasSubstr("total_size in the index is wrong; no reader depends on it (found 7, expected 6)"),
+                           HasSubstr("tensor 'x': the index lists"), HasSubstr("tensor 'y': the index lists"),
+                           HasSubstr("tensor 'c': the index lists"), HasSubstr("tensor 'a': a shard holds"),
+                           HasSubstr("total_size in the index is wrong; no reader depends on it (found 7, expected 6)"),
                            HasSubstr("model-00003-of-00003.safetensors: a shard that the index does not name")));
 }
 
@@ -126,7 +136,8 @@ TEST_F(HubOpen, SameNameInTwoShards) {
 }
 
 TEST_F(HubOpen, NameTwiceInTheIndex) {
-  index(R"({"weight_map":{"a":"model-00001-of-00002.safetensors","b":"model-00002-of-00002.safetensors","a":"model-00001-of-00002.safetensors"}})");
+  index(
+      R"({"weight_map":{"a":"model-00001-of-00002.safetensors","b":"model-00002-of-00002.safetensors","a":"model-00001-of-00002.safetensors"}})");
   expect_error(open(), Code::kCorrupt, "the index lists a tensor twice", "a");
 }
 
@@ -140,7 +151,7 @@ TEST_F(HubOpen, DamagedShardsAreToldByTheirPath) {
 
   SetUp();
   write("model-00002-of-00002.safetensors", safetensors_file("{" + u8_tensor("b", 3) + "}", "bb"));
-  expect_error(open(), Code::kCorrupt, "the file is cut off (found 62 bytes, expected 63 bytes by its header)");
+  expect_error(open(), Code::kCorrupt, "the file is cut off (found 63 bytes, expected 64 bytes by its header)");
   ASSERT_TRUE(verify().ok());
   EXPECT_THAT(found(), ElementsAre(HasSubstr("the file is cut off")));
 }
@@ -160,9 +171,13 @@ TEST_F(HubOpen, BrokenIndexes) {
 }
 
 TEST_F(HubOpen, MetadataOfIndexThenShards) {
-  write("model-00001-of-00002.safetensors", safetensors_file(R"({"__metadata__":{"format":"pt","k":"shard 1"},)" + u8_tensor("a", 2) + "," + u8_tensor("c", 1, 2) + "}", "aac"));
-  write("model-00002-of-00002.safetensors", safetensors_file(R"({"__metadata__":{"format":"mlx","l":"shard 2"},)" + u8_tensor("b", 3) + "}", "bbb"));
-  index(R"({"metadata":{"total_size":6.0,"total_parameters":6,"k":"index"},"weight_map":{"a":"model-00001-of-00002.safetensors","b":"model-00002-of-00002.safetensors","c":"model-00001-of-00002.safetensors"}})");
+  write("model-00001-of-00002.safetensors", safetensors_file(R"({"__metadata__":{"format":"pt","k":"shard 1"},)" +
+                                                                 u8_tensor("a", 2) + "," + u8_tensor("c", 1, 2) + "}",
+                                                             "aac"));
+  write("model-00002-of-00002.safetensors",
+        safetensors_file(R"({"__metadata__":{"format":"mlx","l":"shard 2"},)" + u8_tensor("b", 3) + "}", "bbb"));
+  index(
+      R"({"metadata":{"total_size":6.0,"total_parameters":6,"k":"index"},"weight_map":{"a":"model-00001-of-00002.safetensors","b":"model-00002-of-00002.safetensors","c":"model-00001-of-00002.safetensors"}})");
   auto catalog = verify();
   ASSERT_TRUE(catalog.ok());
   EXPECT_EQ(value_of(*catalog), R"({"total_parameters":6,"k":"index","format":"pt","l":"shard 2"})");
@@ -170,14 +185,16 @@ TEST_F(HubOpen, MetadataOfIndexThenShards) {
 }
 
 TEST_F(HubOpen, AliasNotesBecomeTies) {
-  index(R"({"metadata":{"total_size":6,"tied":"b","b":"a","other":"nothing","note":"x"},"weight_map":{"a":"model-00001-of-00002.safetensors","b":"model-00002-of-00002.safetensors","c":"model-00001-of-00002.safetensors"}})");
+  index(
+      R"({"metadata":{"total_size":6,"tied":"b","b":"a","other":"nothing","note":"x"},"weight_map":{"a":"model-00001-of-00002.safetensors","b":"model-00002-of-00002.safetensors","c":"model-00001-of-00002.safetensors"}})");
   auto catalog = open();
   ASSERT_TRUE(catalog.ok());
   auto lines = lines_of(*catalog);
   ASSERT_EQ(lines.size(), 4u);
   EXPECT_EQ(lines[3], "tied U8 [3] = b");
   EXPECT_EQ(catalog->tie_count(), 1u);
-  EXPECT_EQ(value_of(*catalog), R"({"b":"a","other":"nothing","note":"x"})");  // b is a tensor itself: its note is just metadata
+  EXPECT_EQ(value_of(*catalog),
+            R"({"b":"a","other":"nothing","note":"x"})");  // b is a tensor itself: its note is just metadata
 }
 
 TEST_F(HubOpen, SingleFileBesideAnIndex) {
@@ -186,14 +203,16 @@ TEST_F(HubOpen, SingleFileBesideAnIndex) {
   ASSERT_TRUE(catalog.ok());
   EXPECT_EQ(lines_of(*catalog), kAll);
   EXPECT_THAT(found(), ElementsAre(HasSubstr("side by side")));
-  EXPECT_THAT(catalog->members(), ElementsAre("model.safetensors", "model.safetensors.index.json", "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"));
+  EXPECT_THAT(catalog->members(), ElementsAre("model.safetensors", "model.safetensors.index.json",
+                                              "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"));
   EXPECT_EQ(catalog->entry_count(), 2u);
-  EXPECT_EQ(kSafetensors.members(*store, ""), std::vector<std::string>(catalog->members().begin(), catalog->members().end()));
+  EXPECT_EQ(kSafetensors.members(*store, ""),
+            std::vector<std::string>(catalog->members().begin(), catalog->members().end()));
 
   remove("model-00002-of-00002.safetensors");
   auto single = verify();
   ASSERT_TRUE(single.ok());
-  EXPECT_THAT(lines_of(*single), ElementsAre("whole U8 [1] model.safetensors@64+1"));
+  EXPECT_THAT(lines_of(*single), ElementsAre("whole U8 [1] model.safetensors@65+1"));
   EXPECT_THAT(found(), ElementsAre(HasSubstr("names shards that are missing; the single file beside it is read")));
   // Named, the index is what is meant.
   expect_error(open("model.safetensors.index.json"), Code::kNotFound, "1 of 2 shards are missing");
@@ -201,15 +220,21 @@ TEST_F(HubOpen, SingleFileBesideAnIndex) {
 
 TEST_F(HubOpen, OtherNames) {
   remove("model.safetensors.index.json");
-  expect_error(open(), Code::kNotFound, "several safetensors files and no index (found model-00001-of-00002.safetensors, model-00002-of-00002.safetensors");
+  expect_error(open(), Code::kNotFound,
+               "several safetensors files and no index (found model-00001-of-00002.safetensors, "
+               "model-00002-of-00002.safetensors");
   EXPECT_EQ(kSafetensors.sniff(*store, ""), Confidence::kName);
-  write("model.fp16.safetensors.index.json", R"({"a":"model-00001-of-00002.safetensors","b":"model-00002-of-00002.safetensors","c":"model-00001-of-00002.safetensors"})");
+  write(
+      "model.fp16.safetensors.index.json",
+      R"({"a":"model-00001-of-00002.safetensors","b":"model-00002-of-00002.safetensors","c":"model-00001-of-00002.safetensors"})");
   auto variant = open();
   ASSERT_TRUE(variant.ok()) << variant.error().text();
   EXPECT_EQ(lines_of(*variant), kAll);
   write("x.safetensors.index.json", "{}");
   expect_error(open(), Code::kNotFound, "several indexes");
-  for (const char* name : {"x.safetensors.index.json", "model.fp16.safetensors.index.json", "model-00001-of-00002.safetensors"}) remove(name);
+  for (const char* name :
+       {"x.safetensors.index.json", "model.fp16.safetensors.index.json", "model-00001-of-00002.safetensors"})
+    remove(name);
   auto one = open();
   ASSERT_TRUE(one.ok());
   EXPECT_THAT(lines_of(*one), ElementsAre(kAll[2]));
@@ -225,7 +250,7 @@ TEST_F(HubOpen, ShardsInSubdirectories) {
   index(R"({"weight_map":{"s":"sub/x.safetensors"}})");
   auto catalog = open();
   ASSERT_TRUE(catalog.ok());
-  EXPECT_THAT(lines_of(*catalog), ElementsAre("s U8 [1] sub/x.safetensors@60+1"));
+  EXPECT_THAT(lines_of(*catalog), ElementsAre("s U8 [1] sub/x.safetensors@61+1"));
   auto below = open("sub/deep.safetensors.index.json");
   ASSERT_TRUE(below.ok());
   EXPECT_EQ(lines_of(*below), lines_of(*catalog));
@@ -292,14 +317,16 @@ TEST_F(HubOpen, Reindex) {
 }
 
 TEST_F(HubOpen, SideFiles) {
-  for (const char* name : {"config.json", "tokenizer.model", "LICENSE", "1_Pooling/config.json", "pytorch_model.bin", ".gitattributes", "onnx/model.onnx",
-                           ".cache/x.json", "shardwright.manifest.json", "picture.xyz"})
+  for (const char* name :
+       {"config.json", "tokenizer.model", "LICENSE", "1_Pooling/config.json", "pytorch_model.bin", ".gitattributes",
+        "onnx/model.onnx", ".cache/x.json", "shardwright.manifest.json", "picture.xyz"})
     write(name, "x");
   auto catalog = open();
   ASSERT_TRUE(catalog.ok());
   std::vector<std::string> names;
   for (const auto& side : catalog->side_files()) names.push_back(side.name);
-  EXPECT_THAT(names, testing::UnorderedElementsAre("config.json", "tokenizer.model", "LICENSE", "1_Pooling/config.json"));
+  EXPECT_THAT(names,
+              testing::UnorderedElementsAre("config.json", "tokenizer.model", "LICENSE", "1_Pooling/config.json"));
   EXPECT_TRUE(open("model.safetensors.index.json")->side_files().empty());
 }
 

@@ -18,7 +18,9 @@ struct Old {
   std::string prefix, index;  ///< keys; index may not exist
   Json metadata = Json::object();
   std::vector<std::string> files;
-  std::string stem() const { return index.substr(prefix.size(), index.size() - prefix.size() - kHubIndexEnding.size()); }
+  std::string stem() const {
+    return index.substr(prefix.size(), index.size() - prefix.size() - kHubIndexEnding.size());
+  }
 };
 
 void read_old(Store& store, Old& old) {
@@ -39,7 +41,9 @@ std::optional<ShardName> shard_name(std::string_view name) {
   auto of = name.rfind("-of-");
   auto dash = of == name.npos || of == 0 ? name.npos : name.rfind('-', of - 1);
   if (dash == name.npos || !is_shard_file_name(name, name.substr(0, dash))) return std::nullopt;
-  auto digits = [](std::string_view text) { return text.size() > 9 ? 0 : std::strtoull(std::string(text).c_str(), nullptr, 10); };
+  auto digits = [](std::string_view text) {
+    return text.size() > 9 ? 0 : std::strtoull(std::string(text).c_str(), nullptr, 10);
+  };
   return ShardName{std::string(name.substr(0, dash)), digits(name.substr(dash + 1, of - dash - 1)),
                    digits(name.substr(of + 4, name.size() - of - 4 - kSafetensorsEnding.size()))};
 }
@@ -56,13 +60,16 @@ Result<std::vector<std::string>> numbered(const std::string& stem, const std::ve
     out.push_back(name);
   }
   if (totals.size() > 1)
-    return fail(Code::kNotFound, "shards of more than one save lie here").with_found(fmt::format("sets of {} and of {} shards", *totals.begin(), *totals.rbegin()))
+    return fail(Code::kNotFound, "shards of more than one save lie here")
+        .with_found(fmt::format("sets of {} and of {} shards", *totals.begin(), *totals.rbegin()))
         .with_hint("remove the shards that are not wanted");
   if (!out.empty() && (out.size() != *totals.begin() || *numbers.begin() != 1 || *numbers.rbegin() != out.size())) {
     std::string missing;
     for (uint64_t i = 1, told = 0; i <= *totals.begin() && told < 20; ++i)
       if (!numbers.contains(i)) missing += (told++ == 0 ? "" : ", ") + shard_file_name(stem, i - 1, *totals.begin());
-    return fail(Code::kNotFound, "shards are missing: " + missing).with_found(fmt::format("{}", out.size())).with_expected(fmt::format("{}", *totals.begin()));
+    return fail(Code::kNotFound, "shards are missing: " + missing)
+        .with_found(fmt::format("{}", out.size()))
+        .with_expected(fmt::format("{}", *totals.begin()));
   }
   return out;
 }
@@ -80,7 +87,9 @@ Result<std::vector<std::string>> shards_of(Store& store, Old& old) {
   }
   if (old.index.empty()) {
     if (stems.size() > 1)
-      return fail(Code::kNotFound, "shards of several checkpoints lie here").with_found(*stems.begin() + ", " + *stems.rbegin()).with_hint("name the index to be made");
+      return fail(Code::kNotFound, "shards of several checkpoints lie here")
+          .with_found(*stems.begin() + ", " + *stems.rbegin())
+          .with_hint("name the index to be made");
     old.index = old.prefix + (stems.empty() ? "model" : *stems.begin()) + std::string(kHubIndexEnding);
   }
   SHARDWRIGHT_ASSIGN(auto shards, numbered(old.stem(), names));
@@ -88,7 +97,9 @@ Result<std::vector<std::string>> shards_of(Store& store, Old& old) {
   std::sort(old.files.begin(), old.files.end());
   for (const auto& file : old.files)
     if (std::binary_search(keys.begin(), keys.end(), old.prefix + file)) shards.push_back(file);
-  if (shards.empty()) return fail(Code::kNotFound, "no shards here that an index could name").with_expected(shard_file_name(old.stem(), 0, 2) + " and so on");
+  if (shards.empty())
+    return fail(Code::kNotFound, "no shards here that an index could name")
+        .with_expected(shard_file_name(old.stem(), 0, 2) + " and so on");
   return shards;
 }
 
@@ -119,7 +130,9 @@ Result<Bytes> index_of(Store& store, const Old& old, const std::vector<std::stri
   std::sort(by_name.begin(), by_name.end(), [&](uint32_t a, uint32_t b) { return entries[a].name < entries[b].name; });
   for (size_t i = 1; i < by_name.size(); ++i)
     if (const auto &a = entries[by_name[i - 1]], &b = entries[by_name[i]]; a.name == b.name)
-      return fail(Code::kCorrupt, "a tensor is given twice").at_tensor(a.name).at_path(store.describe(keys[std::max(a.shard, b.shard)]))
+      return fail(Code::kCorrupt, "a tensor is given twice")
+          .at_tensor(a.name)
+          .at_path(store.describe(keys[std::max(a.shard, b.shard)]))
           .with_found("also in " + shards[std::min(a.shard, b.shard)]);
   Json metadata = Json::object();
   metadata["total_size"] = total;
@@ -135,7 +148,9 @@ Result<Bytes> index_of(Store& store, const Old& old, const std::vector<std::stri
 Result<std::pair<std::string, Bytes>> rebuild_hub_index(Store& store, std::string_view at) {
   Old old;
   if (!at.empty() && !at.ends_with(kHubIndexEnding))
-    return fail(Code::kNotFound, "not the name of an index").at_path(store.describe(at)).with_expected("a directory, or a name that ends in " + std::string(kHubIndexEnding));
+    return fail(Code::kNotFound, "not the name of an index")
+        .at_path(store.describe(at))
+        .with_expected("a directory, or a name that ends in " + std::string(kHubIndexEnding));
   old.prefix = at.substr(0, at.rfind('/') + 1);
   old.index = at;
   // The directory's own index, when it has one; find_hub_set may not find any, and that is why one is made.

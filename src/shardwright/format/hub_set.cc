@@ -22,7 +22,9 @@ bool exists(Store& store, std::string_view key) {
 /// Names directly in the directory, without those that begin with a dot.
 Result<std::vector<std::string>> names_ending(Store& store, std::string_view ending) {
   SHARDWRIGHT_ASSIGN(auto keys, store.list(""));
-  std::erase_if(keys, [&](const std::string& key) { return !key.ends_with(ending) || key.starts_with('.') || key.find('/') != key.npos; });
+  std::erase_if(keys, [&](const std::string& key) {
+    return !key.ends_with(ending) || key.starts_with('.') || key.find('/') != key.npos;
+  });
   return keys;
 }
 
@@ -52,15 +54,19 @@ Result<HubSet> find_hub_set(Store& store, std::string_view at) {
   if (!set.index.empty() || !set.single.empty()) return set;
   SHARDWRIGHT_ASSIGN(auto indexes, names_ending(store, kHubIndexEnding));
   SHARDWRIGHT_ASSIGN(auto files, names_ending(store, kSafetensorsEnding));
-  if (indexes.size() == 1) set.index = indexes[0];
-  else if (indexes.empty() && files.size() == 1) set.single = files[0];
+  if (indexes.size() == 1)
+    set.index = indexes[0];
+  else if (indexes.empty() && files.size() == 1)
+    set.single = files[0];
   if (!set.index.empty() || !set.single.empty()) return set;
   auto error = fail(Code::kNotFound, "no safetensors checkpoint here").at_path(store.describe(""));
   if (files.empty() && indexes.empty()) return error;
-  error.message = indexes.empty() ? "several safetensors files and no index" : "several indexes, none of the standard name";
+  error.message =
+      indexes.empty() ? "several safetensors files and no index" : "several indexes, none of the standard name";
   error.found = enumerate(indexes.empty() ? files : indexes);
   error.expected = fmt::format("{} or {}", kStandardIndex, kStandardFile);
-  error.hint = indexes.empty() ? "name one file, or make the index of a sharded checkpoint: `shardwright reindex`" : "name one of them";
+  error.hint = indexes.empty() ? "name one file, or make the index of a sharded checkpoint: `shardwright reindex`"
+                               : "name one of them";
   return error;
 }
 

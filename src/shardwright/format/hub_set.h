@@ -16,9 +16,9 @@ inline constexpr std::string_view kSafetensorsEnding = ".safetensors", kHubIndex
 
 /// Keys in the store; empty where there is none.
 struct HubSet {
-  std::string prefix;   ///< directory of the set: "" or "dir/"
+  std::string prefix;  ///< directory of the set: "" or "dir/"
   std::string index;
-  std::string single;   ///< the whole checkpoint in one file; beside an index: what other loaders may prefer
+  std::string single;  ///< the whole checkpoint in one file; beside an index: what other loaders may prefer
   /// "model" of "model.safetensors.index.json".
   std::string stem() const;
 };

@@ -16,13 +16,13 @@ namespace shardwright {
 namespace {
 
 using Metadata = std::vector<std::pair<std::string, std::string>>;
-constexpr uint64_t kLiteralBytes = 16 * MiB;  // of headers that are kept; more are made when they are written
 constexpr uint64_t kHubIndexLimit = 10 * MiB;
 
 class SafetensorsDraft : public Draft {
  public:
-  static Result<std::unique_ptr<Draft>> make(const Catalog& want, const WriteOptions& options) {
-    auto draft = std::unique_ptr<SafetensorsDraft>(new SafetensorsDraft(want));
+  static Result<std::unique_ptr<Draft>> make(const SafetensorsLimits& limits, const Catalog& want,
+                                             const WriteOptions& options) {
+    auto draft = std::unique_ptr<SafetensorsDraft>(new SafetensorsDraft(limits, want));
     SHARDWRIGHT_TRY(draft->check_names());
     SHARDWRIGHT_TRY(draft->take_metadata());
     SHARDWRIGHT_TRY(draft->cut(options));
@@ -59,7 +59,7 @@ class SafetensorsDraft : public Draft {
     Json metadata = Json::object();
     metadata["total_size"] = total_bytes_;
     for (const auto& [key, value] : metadata_.items())
-      if (key != "format") metadata[key] = value;
+      if (key != "format" && key != "total_size") metadata[key] = value;
     for (const auto& [alias, kept] : notes_) metadata[alias] = kept;
     HubIndexWriter writer(metadata);
     for (size_t i = 0; i < shards_.size(); ++i)
@@ -69,14 +69,19 @@ class SafetensorsDraft : public Draft {
   }
 
  private:
-  explicit SafetensorsDraft(const Catalog& want) : want_(want) {}
+  SafetensorsDraft(const SafetensorsLimits& limits, const Catalog& want) : limits_(limits), want_(want) {}
 
   Status check_names() const {
     for (TensorId id = 0; id < want_.size(); ++id) {
       auto name = want_.spec(id).name;
       if (name == kSafetensorsMetadataKey)
-        return fail(Code::kInvalidArgument, "safetensors cannot hold a tensor of this name: it means the metadata").at_tensor(std::string(name)).with_hint("rename it on the way (--rename)");
-      if (!is_utf8(name)) return fail(Code::kUnsupported, "safetensors cannot hold a name that is not UTF-8").at_tensor(std::string(name)).with_hint("rename it on the way (--rename)");
+        return fail(Code::kInvalidArgument, "safetensors cannot hold a tensor of this name: it means the metadata")
+            .at_tensor(std::string(name))
+            .with_hint("rename it on the way (--rename)");
+      if (!is_utf8(name))
+        return fail(Code::kUnsupported, "safetensors cannot hold a name that is not UTF-8")
+            .at_tensor(std::string(name))
+            .with_hint("rename it on the way (--rename)");
     }
     return {};
   }
@@ -96,8 +101,10 @@ class SafetensorsDraft : public Draft {
       if (taken != metadata_.end() && *taken == kept) continue;
       // User metadata is never overridden; "format" and "total_size" would be misread.
       if (taken != metadata_.end() || alias == "format" || alias == "total_size")
-        warnings_.push_back(fmt::format("that '{}' is tied to '{}' cannot be noted: the metadata has a key of that name", alias, kept));
-      else notes_.emplace(alias, kept);
+        warnings_.push_back(
+            fmt::format("that '{}' is tied to '{}' cannot be noted: the metadata has a key of that name", alias, kept));
+      else
+        notes_.emplace(alias, kept);
     }
     return {};
   }
@@ -108,7 +115,9 @@ class SafetensorsDraft : public Draft {
     Metadata out = {{"format", format != metadata_.end() && format->is_string() ? format->get<std::string>() : "pt"}};
     if (!index_name_.empty()) return out;
     for (const auto& [key, value] : metadata_.items())
-      if (key != "format") out.emplace_back(key, value.is_string() ? value.get<std::string>() : value.dump(-1, ' ', false, Json::error_handler_t::replace));
+      if (key != "format")
+        out.emplace_back(key, value.is_string() ? value.get<std::string>()
+                                                : value.dump(-1, ' ', false, Json::error_handler_t::replace));
     out.insert(out.end(), notes_.begin(), notes_.end());
     return out;
   }
@@ -117,7 +126,9 @@ class SafetensorsDraft : public Draft {
   Status cut(const WriteOptions& options) {
     bool index = options.name.ends_with(kHubIndexEnding), directory = options.name.empty();
     if (options.name.ends_with(".index.json") && !index)
-      return fail(Code::kInvalidArgument, "not a name for an index").with_found(options.name).with_expected("a name that ends in " + std::string(kHubIndexEnding));
+      return fail(Code::kInvalidArgument, "not a name for an index")
+          .with_found(options.name)
+          .with_expected("a name that ends in " + std::string(kHubIndexEnding));
     std::string stem = index ? options.name.substr(0, options.name.size() - kHubIndexEnding.size()) : "model";
     std::vector<TensorId> ids;
     std::vector<ShardItem> items;
@@ -125,42 +136,54 @@ class SafetensorsDraft : public Draft {
       if (want_.same_as(id) != id) continue;
       auto spec = want_.spec(id);
       ids.push_back(id);
-      items.push_back({spec.nbytes(), kNoStorage, static_cast<uint32_t>(std::min<uint64_t>(safetensors_entry_bound(spec.name, spec.shape), ~0u))});
+      items.push_back({spec.nbytes(), kNoStorage,
+                       static_cast<uint32_t>(std::min<uint64_t>(safetensors_entry_bound(spec.name, spec.shape), ~0u))});
     }
+    // A kilobyte for the metadata of a shard.
     ShardLimits limits;
-    if (index || directory) limits = {options.max_shard_bytes, kMaxSafetensorsHeader - 1024};
+    if (index || directory)
+      limits = {options.max_shard_bytes, limits_.header_bytes - std::min<uint64_t>(limits_.header_bytes, KiB)};
     auto assigned = assign_shards(items, limits);
     if (assigned.shards.empty()) assigned.shards.emplace_back();  // a checkpoint of no tensors is a file all the same
     if (!index && !directory && options.max_shard_bytes != kUnknown && assigned.total_bytes > options.max_shard_bytes)
-      return fail(Code::kInvalidArgument, fmt::format("'{}' is one file, and larger than the limit for a shard", options.name))
-          .with_found(format_bytes(assigned.total_bytes)).with_expected("at most " + format_bytes(options.max_shard_bytes))
+      return fail(Code::kInvalidArgument,
+                  fmt::format("'{}' is one file, and larger than the limit for a shard", options.name))
+          .with_found(format_bytes(assigned.total_bytes))
+          .with_expected("at most " + format_bytes(options.max_shard_bytes))
           .with_hint("name a directory, or an index: " + options.name + ".index.json");
     SHARDWRIGHT_TRY(tell_oversized(assigned, ids, options));
     if (assigned.header_capped)
-      warnings_.push_back(fmt::format("more shards than by size alone: no header may be longer than {} bytes", kMaxSafetensorsHeader));
+      warnings_.push_back(
+          fmt::format("more shards than by size alone: no header may be longer than {} bytes", limits_.header_bytes));
     size_t count = assigned.shards.size();
     total_bytes_ = assigned.total_bytes;
     if (index || count > 1) index_name_ = stem + std::string(kHubIndexEnding);
     for (size_t i = 0; i < count; ++i) {
-      objects_.push_back({!index_name_.empty() ? shard_file_name(stem, i, count) : directory ? stem + std::string(kSafetensorsEnding) : options.name, 0});
+      objects_.push_back({!index_name_.empty() ? shard_file_name(stem, i, count)
+                          : directory          ? stem + std::string(kSafetensorsEnding)
+                                               : options.name,
+                          0});
       auto& shard = shards_.emplace_back();
       for (uint32_t item : assigned.shards[i]) shard.push_back(ids[item]);
     }
     return check_headers();
   }
 
-  Status tell_oversized(const ShardAssignment& assigned, const std::vector<TensorId>& ids, const WriteOptions& options) {
+  Status tell_oversized(const ShardAssignment& assigned, const std::vector<TensorId>& ids,
+                        const WriteOptions& options) {
     if (assigned.oversized.empty()) return {};
     std::string names;
     for (size_t i = 0; i < assigned.oversized.size(); ++i) {
       auto spec = want_.spec(ids[assigned.oversized[i]]);
       names += fmt::format("{}'{}' ({})", i == 0 ? "" : ", ", spec.name, format_bytes(spec.nbytes()));
-      if (!options.strict) warnings_.push_back(fmt::format("tensor '{}' ({}) is larger than a shard may be ({}): it has a shard to itself",
-                                                           spec.name, format_bytes(spec.nbytes()), format_bytes(options.max_shard_bytes)));
+      if (!options.strict)
+        warnings_.push_back(fmt::format("tensor '{}' ({}) is larger than a shard may be ({}): it has a shard to itself",
+                                        spec.name, format_bytes(spec.nbytes()), format_bytes(options.max_shard_bytes)));
     }
     if (!options.strict) return {};
     return fail(Code::kInvalidArgument, "tensors are larger than a shard may be: " + names)
-        .with_expected("at most " + format_bytes(options.max_shard_bytes)).with_hint("raise --max-shard-size, or leave --strict out");
+        .with_expected("at most " + format_bytes(options.max_shard_bytes))
+        .with_hint("raise --max-shard-size, or leave --strict out");
   }
 
   /// Bytes in the file, header and all; sorts the shard into file order.
@@ -177,15 +200,18 @@ class SafetensorsDraft : public Draft {
       Bytes made = header(static_cast<ObjectId>(i));
       header_bytes_.push_back(made.size());
       sum += made.size();
-      if (sum <= kLiteralBytes) headers_.push_back(std::move(made));
-      else headers_.clear();
-      if (header_bytes_.back() - 8 > kMaxSafetensorsHeader)
-        return fail(Code::kInvalidArgument, "the header would be too long: no reader takes it").at_path(objects_[i].key)
+      if (sum <= limits_.literal_bytes)
+        headers_.push_back(std::move(made));
+      else
+        headers_.clear();
+      if (header_bytes_.back() - 8 > limits_.header_bytes)
+        return fail(Code::kInvalidArgument, "the header would be too long: no reader takes it")
+            .at_path(objects_[i].key)
             .with_found(fmt::format("{} bytes for {} tensors", header_bytes_.back() - 8, shards_[i].size()))
-            .with_expected(fmt::format("at most {}", kMaxSafetensorsHeader))
+            .with_expected(fmt::format("at most {}", limits_.header_bytes))
             .with_hint("write shards: name a directory, or an index: X.safetensors.index.json");
     }
-    if (sum > kLiteralBytes) headers_.clear();
+    if (sum > limits_.literal_bytes) headers_.clear();
     return {};
   }
 
@@ -199,7 +225,8 @@ class SafetensorsDraft : public Draft {
     for (const auto& shard : shards_)
       for (TensorId id : shard) bytes += want_.spec(id).name.size() + objects_[0].key.size() + 12;
     if (bytes > kHubIndexLimit)
-      warnings_.push_back(fmt::format("the index is larger than the {} that huggingface_hub reads", format_bytes(kHubIndexLimit)));
+      warnings_.push_back(
+          fmt::format("the index is larger than the {} that huggingface_hub reads", format_bytes(kHubIndexLimit)));
   }
 
   std::span<const TensorId> in_file_order(ObjectId object) const {
@@ -219,16 +246,17 @@ class SafetensorsDraft : public Draft {
     return writer.finish();
   }
 
+  SafetensorsLimits limits_;
   Catalog want_;
   Json metadata_ = Json::object();
-  std::map<std::string, std::string> notes_;   ///< alias -> kept
+  std::map<std::string, std::string> notes_;  ///< alias -> kept
   std::string index_name_;
   std::vector<ObjectInfo> objects_;
   std::vector<std::vector<TensorId>> shards_;  ///< in the order of the index
   std::vector<TensorId> order_;                ///< all files, each in its own order
   std::vector<size_t> starts_;                 ///< of each file in order_
   std::vector<uint64_t> header_bytes_;
-  std::vector<Bytes> headers_;                 ///< empty: too large to keep
+  std::vector<Bytes> headers_;  ///< empty: too large to keep
   uint64_t total_bytes_ = 0;
   std::vector<std::string> warnings_;
 };
@@ -236,7 +264,12 @@ class SafetensorsDraft : public Draft {
 }  // namespace
 
 Result<std::unique_ptr<Draft>> draft_safetensors(const Catalog& want, const WriteOptions& options) {
-  return SafetensorsDraft::make(want, options);
+  return SafetensorsDraft::make({}, want, options);
+}
+
+Result<std::unique_ptr<Draft>> draft_safetensors_within(const SafetensorsLimits& limits, const Catalog& want,
+                                                        const WriteOptions& options) {
+  return SafetensorsDraft::make(limits, want, options);
 }
 
 }  // namespace shardwright

@@ -39,7 +39,8 @@ struct Head {
 /// Length of the header, when it can be one.
 Result<uint64_t> header_length(const Head& head) {
   if (head.bytes.size() < 8)
-    return fail(Code::kCorrupt, head.size == 0 ? "the file is empty" : "header too small: the file is too short to be a safetensors file")
+    return fail(Code::kCorrupt, head.size == 0 ? "the file is empty"
+                                               : "header too small: the file is too short to be a safetensors file")
         .with_found(fmt::format("{} bytes", head.size))
         .with_expected("8 bytes of header length at least");
   auto length = load_le<uint64_t>(head.bytes);
@@ -60,10 +61,15 @@ Result<uint64_t> header_length(const Head& head) {
 Result<SafetensorsFile> parse_file(Store& store, Head head, uint64_t header_cap) {
   auto text = text_of(head.bytes);
   auto length = header_length(head);
-  if (!length.ok()) return named(std::move(length.error()), text, head.bytes.size() < 8 ? 0 : load_le<uint64_t>(head.bytes));
+  if (!length.ok())
+    return named(std::move(length.error()), text, head.bytes.size() < 8 ? 0 : load_le<uint64_t>(head.bytes));
   // What is no JSON object is not worth reading on.
-  if (auto first = text.find_first_not_of(" \t\r\n", 8); first < std::min<uint64_t>(text.size(), 8 + *length) && text[first] != '{')
-    return named(fail(Code::kCorrupt, "header is not JSON").at_offset(first).with_found(json_quote(text.substr(first, 1))).with_expected("{"),
+  if (auto first = text.find_first_not_of(" \t\r\n", 8);
+      first < std::min<uint64_t>(text.size(), 8 + *length) && text[first] != '{')
+    return named(fail(Code::kCorrupt, "header is not JSON")
+                     .at_offset(first)
+                     .with_found(json_quote(text.substr(first, 1)))
+                     .with_expected("{"),
                  text, *length);
   if (*length > header_cap)
     return fail(Code::kResourceExhausted, "header is larger than allowed")
@@ -115,7 +121,8 @@ Status read_safetensors_files(Store& store, std::span<const std::string> keys, u
         ReadOp op{head->key, 0, head->bytes};
         if (auto alone = store.read({&op, 1}); !alone.ok()) head = std::move(alone.error());
       }
-      auto file = head.ok() ? parse_file(store, std::move(*head), header_cap) : Result<SafetensorsFile>(std::move(head.error()));
+      auto file = head.ok() ? parse_file(store, std::move(*head), header_cap)
+                            : Result<SafetensorsFile>(std::move(head.error()));
       if (!file.ok()) file = at_path(std::move(file.error()), store, batch[i]);
       SHARDWRIGHT_TRY(each(std::move(file)));
       if (heads[i].ok()) heads[i]->bytes = {};
@@ -133,7 +140,8 @@ Result<SafetensorsFile> read_safetensors_file(Store& store, const std::string& k
   return out;
 }
 
-Status SafetensorsFile::visit(const Store& store, const SafetensorsHeader::Visit& tensor, const SafetensorsHeader::Report& report) const {
+Status SafetensorsFile::visit(const Store& store, const SafetensorsHeader::Visit& tensor,
+                              const SafetensorsHeader::Report& report) const {
   uint64_t available = size - data_begin();
   auto path = store.describe(key);
   auto place = [&](Error error) {
@@ -149,11 +157,13 @@ Status SafetensorsFile::visit(const Store& store, const SafetensorsHeader::Visit
   SHARDWRIGHT_ASSIGN(uint64_t data, header.visit(inside, [&](Error error) { return report(place(std::move(error))); }));
   if (data == available) return {};
   auto expected = checked_add(data_begin(), data);
-  auto error = fail(Code::kCorrupt, data > available ? "the file is cut off" : fmt::format("{} bytes too many at the end", available - data))
-                   .at_path(path)
-                   .at_offset(data > available ? size : *expected)
-                   .with_found(fmt::format("{} bytes", size))
-                   .with_expected(expected ? fmt::format("{} bytes by its header", *expected) : "a size that fits 64 bits");
+  auto error =
+      fail(Code::kCorrupt,
+           data > available ? "the file is cut off" : fmt::format("{} bytes too many at the end", available - data))
+          .at_path(path)
+          .at_offset(data > available ? size : *expected)
+          .with_found(fmt::format("{} bytes", size))
+          .with_expected(expected ? fmt::format("{} bytes by its header", *expected) : "a size that fits 64 bits");
   if (data > available) error.hint = "the file may not have been downloaded whole: get it again";
   return report(std::move(error));
 }

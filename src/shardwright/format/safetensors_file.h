@@ -24,7 +24,8 @@ struct SafetensorsFile {
 
   /// header.visit(), and then whether the file is as long as header and data together. Tensors that lie beyond the end are not visited. Every
   /// error carries the path that people know.
-  Status visit(const Store& store, const SafetensorsHeader::Visit& tensor, const SafetensorsHeader::Report& report) const;
+  Status visit(const Store& store, const SafetensorsHeader::Visit& tensor,
+               const SafetensorsHeader::Report& report) const;
 };
 
 /// Calls `each` for every key in order, with the file or with what is wrong with it; stops when `each` returns an error. The first 64 KiB of all files

@@ -18,7 +18,8 @@ void SafetensorsFill::expect_notes(const Json& metadata) {
 
 void SafetensorsFill::look_for_notes(const SafetensorsEntry& entry, TensorId id) {
   if (notes_.empty()) return;
-  if (auto alias = notes_.find(entry.name); alias != notes_.end()) notes_.erase(alias);  // is a tensor itself: the note is just metadata
+  if (auto alias = notes_.find(entry.name); alias != notes_.end())
+    notes_.erase(alias);  // is a tensor itself: the note is just metadata
   if (auto kept = kept_.find(entry.name); kept != kept_.end())
     kept->second = {id, entry.dtype, {entry.shape.begin(), entry.shape.end()}};
 }
@@ -55,7 +56,8 @@ Status SafetensorsFill::finish() {
   return {};
 }
 
-Result<Catalog> open_safetensors_file(Store& store, const std::string& key, bool directory, const OpenOptions& options) {
+Result<Catalog> open_safetensors_file(Store& store, const std::string& key, bool directory,
+                                      const OpenOptions& options) {
   SafetensorsFill fill(store, options);
   fill.builder.set_members({key}, 1);
   auto file = read_safetensors_file(store, key, options.max_metadata_bytes);

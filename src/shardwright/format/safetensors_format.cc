@@ -39,10 +39,13 @@ Result<Catalog> open(Store& store, std::string_view at, const OpenOptions& optio
   if (!index.ok()) return std::move(index.error());
   if (!set.single.empty()) {
     auto missing = index->missing(set);
-    auto remark = fail(Code::kCorrupt, missing.empty() ? "an index and a single file lie side by side; the index is read, other programs may read the file"
-                                                       : "the index names shards that are missing; the single file beside it is read")
-                      .at_path(store.describe(missing.empty() ? set.single : set.index))
-                      .with_hint("remove the one that is stale");
+    auto remark =
+        fail(Code::kCorrupt,
+             missing.empty()
+                 ? "an index and a single file lie side by side; the index is read, other programs may read the file"
+                 : "the index names shards that are missing; the single file beside it is read")
+            .at_path(store.describe(missing.empty() ? set.single : set.index))
+            .with_hint("remove the one that is stale");
     options.remark(std::move(remark));
     if (!missing.empty()) return open_safetensors_file(store, set.single, directory, options);
   }

@@ -23,7 +23,9 @@ const Refused kRefused[] = {
     {"empty", "the file is empty"},
     {"seven_bytes", "header too small"},
     {"header_length_over_limit", "header too large (found a length of 100000001, expected at most 100000000)"},
-    {"header_length_at_limit", "invalid header length: the file ends before its header (found a file of 10 bytes, expected at least 100000008 bytes)"},
+    {"header_length_at_limit",
+     "invalid header length: the file ends before its header (found a file of 10 bytes, expected at least 100000008 "
+     "bytes)"},
     {"header_length_huge", "header too large"},
     {"header_length_only", "invalid header length"},
     {"git_lfs_pointer", "not a safetensors file but a Git LFS pointer"},
@@ -80,7 +82,8 @@ const Refused kRefused[] = {
     {"header_length_zero", "all zero bytes"},
     {"no_tensors_with_data", "1 bytes too many at the end"},
     {"nothing_past_the_end", "hole of 7 bytes", "a"},
-    {"size_differs_from_shape", "data_offsets do not fit shape [2, 2] of I32 (found 0..4, 4 bytes, expected 16 bytes)", "a"},
+    {"size_differs_from_shape", "data_offsets do not fit shape [2, 2] of I32 (found 0..4, 4 bytes, expected 16 bytes)",
+     "a"},
     {"shape_overflow", "2^64 bits", "a"},
     {"shape_overflow_in_bits", "2^64 bits", "a"},
     {"shape_overflow_before_zero", "2^64 bits", "a"},
@@ -159,7 +162,8 @@ TEST(SafetensorsHostile, OddButLegalIsRead) {
         hex += "0123456789abcdef"[static_cast<unsigned>(b) >> 4];
         hex += "0123456789abcdef"[static_cast<unsigned>(b) & 15];
       }
-      tensors.push_back(std::string(spec.name) + " " + std::string(dtype_row(spec.dtype).name) + " " + shape_text(spec.shape) + " " + hex);
+      tensors.push_back(std::string(spec.name) + " " + std::string(dtype_row(spec.dtype).name) + " " +
+                        shape_text(spec.shape) + " " + hex);
     }
     EXPECT_EQ(tensors, row.tensors) << row.file;
     EXPECT_EQ(value_of(*catalog), row.metadata) << row.file;

@@ -14,16 +14,48 @@ struct Rule {
 };
 constexpr Rule kEndings[] = {
     // Weights, and what only makes sense beside them.
-    {".safetensors", false}, {".bin", false}, {".pt", false}, {".pth", false}, {".h5", false}, {".hdf5", false}, {".keras", false},
-    {".msgpack", false}, {".onnx", false}, {".onnx_data", false}, {".gguf", false}, {".ckpt", false}, {".npz", false}, {".npy", false},
-    {".ot", false}, {".tflite", false}, {".pb", false}, {".index.json", false}, {".weights.json", false},
+    {".safetensors", false},
+    {".bin", false},
+    {".pt", false},
+    {".pth", false},
+    {".h5", false},
+    {".hdf5", false},
+    {".keras", false},
+    {".msgpack", false},
+    {".onnx", false},
+    {".onnx_data", false},
+    {".gguf", false},
+    {".ckpt", false},
+    {".npz", false},
+    {".npy", false},
+    {".ot", false},
+    {".tflite", false},
+    {".pb", false},
+    {".index.json", false},
+    {".weights.json", false},
     {"shardwright.manifest.json", false},
     // Configuration, tokenizers, templates, code, papers.
-    {".json", true}, {".jsonl", true}, {".txt", true}, {".model", true}, {".md", true}, {".py", true}, {".jinja", true}, {".jinja2", true},
-    {".yaml", true}, {".yml", true}, {".toml", true}, {".cfg", true}, {".ini", true}, {".tiktoken", true}, {".bpe", true}, {".vocab", true},
-    {".spm", true}, {".merges", true},
+    {".json", true},
+    {".jsonl", true},
+    {".txt", true},
+    {".model", true},
+    {".md", true},
+    {".py", true},
+    {".jinja", true},
+    {".jinja2", true},
+    {".yaml", true},
+    {".yml", true},
+    {".toml", true},
+    {".cfg", true},
+    {".ini", true},
+    {".tiktoken", true},
+    {".bpe", true},
+    {".vocab", true},
+    {".spm", true},
+    {".merges", true},
 };
-constexpr std::string_view kPlainNames[] = {"LICENSE", "LICENCE", "COPYING", "NOTICE", "README", "AUTHORS", "USE_POLICY"};
+constexpr std::string_view kPlainNames[] = {"LICENSE", "LICENCE", "COPYING",   "NOTICE",
+                                            "README",  "AUTHORS", "USE_POLICY"};
 
 }  // namespace
 
@@ -32,8 +64,9 @@ bool is_side_file(std::string_view key) {
   auto name = key.substr(key.rfind('/') + 1);
   for (const auto& [ending, carry] : kEndings)
     if (name.ends_with(ending)) return carry;
-  return std::any_of(std::begin(kPlainNames), std::end(kPlainNames),
-                     [&](std::string_view plain) { return name == plain || (name.starts_with(plain) && name.find('.') == name.npos); });
+  return std::any_of(std::begin(kPlainNames), std::end(kPlainNames), [&](std::string_view plain) {
+    return name == plain || (name.starts_with(plain) && name.find('.') == name.npos);
+  });
 }
 
 Result<std::vector<Catalog::SideFile>> find_side_files(Store& store) {
