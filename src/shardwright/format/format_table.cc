@@ -29,14 +29,4 @@ const Format* sniff_format(Store& store, std::string_view at) {
   return best;
 }
 
-Status OpenOptions::report(Error error) const {
-  if (findings == nullptr) return error;
-  findings->push_back(std::move(error));
-  return {};
-}
-
-void OpenOptions::remark(Error error) const {
-  if (findings != nullptr) findings->push_back(std::move(error));
-}
-
 }  // namespace shardwright

@@ -60,8 +60,10 @@ class Collector {
           .with_found(json_quote(file.substr(0, 200)))
           .with_expected(std::move(expected));
     };
-    if (!is_safe_relative_path(file)) return bad("index names a file outside its directory", "a relative path without '..'");
-    if (!file.ends_with(".safetensors")) return bad("index names a file that is no safetensors file", "a name that ends in .safetensors");
+    if (!is_safe_relative_path(file))
+      return bad("index names a file outside its directory", "a relative path without '..'");
+    if (!file.ends_with(".safetensors"))
+      return bad("index names a file that is no safetensors file", "a name that ends in .safetensors");
     return {};
   }
 
@@ -73,7 +75,7 @@ class Collector {
 };
 
 struct FastResult {
-  bool plain = false;   ///< false: the full parser decides
+  bool plain = false;  ///< false: the full parser decides
   Status status{};
 };
 
@@ -119,7 +121,9 @@ Status parse_full(std::string_view text, Collector& into, HubIndex& out, std::st
     return fail(Code::kCorrupt, "index has no weight_map").with_expected(R"({"metadata": {...}, "weight_map": {...}})");
   out.odd_metadata = !bare && look.odd_metadata();
   if (!bare) *metadata = look.metadata();
-  return HubIndexFullParser(text, bare, [&](std::string_view name, std::string_view file) { return into.add(name, file); }).run();
+  return HubIndexFullParser(text, bare,
+                            [&](std::string_view name, std::string_view file) { return into.add(name, file); })
+      .run();
 }
 
 /// As Python's json.dumps with ensure_ascii.

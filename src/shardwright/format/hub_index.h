@@ -19,7 +19,8 @@ namespace shardwright {
 using HubIndexEntry = std::function<Status(std::string_view name, uint32_t file)>;
 
 struct HubIndex {
-  std::vector<std::string> files;  ///< in order of first appearance; checked: cannot leave the directory, end in .safetensors
+  std::vector<std::string>
+      files;  ///< in order of first appearance; checked: cannot leave the directory, end in .safetensors
   Json metadata = Json::object();  ///< as given, total_size included; empty when absent or no object
   bool odd_metadata = false;       ///< present but no object
   uint64_t entries = 0, name_bytes = 0;

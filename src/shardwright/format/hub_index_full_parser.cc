@@ -46,7 +46,8 @@ bool HubIndexFullParser::string(std::string& file) {
 
 bool HubIndexFullParser::value(std::string_view what) {
   auto wrong = [&](std::string message, std::string expected) {
-    return keep(fail(Code::kCorrupt, std::move(message)).with_found(std::string(what)).with_expected(std::move(expected)));
+    return keep(
+        fail(Code::kCorrupt, std::move(message)).with_found(std::string(what)).with_expected(std::move(expected)));
   };
   if (depth_ == 0) return wrong("index is not an object", R"({"metadata": {...}, "weight_map": {...}})");
   if (in_map()) {

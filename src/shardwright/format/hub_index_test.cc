@@ -45,14 +45,16 @@ TEST(HubIndex, ReadsWhatTheHubWrites) {
   EXPECT_EQ(got.index->files.size(), 2u);
   EXPECT_EQ(got.index->entries, 3u);
   EXPECT_EQ(got.index->metadata["total_size"], 12);
-  EXPECT_EQ(got.map, (Map{{"a", "model-00001-of-00002.safetensors"}, {"b", "model-00002-of-00002.safetensors"}, {"c", "model-00001-of-00002.safetensors"}}));
+  EXPECT_EQ(got.map, (Map{{"a", "model-00001-of-00002.safetensors"},
+                          {"b", "model-00002-of-00002.safetensors"},
+                          {"c", "model-00001-of-00002.safetensors"}}));
 }
 
 TEST(HubIndex, ReadsWhatTheWildHas) {
   Map one = {{"a", "x.safetensors"}};
   for (const char* text : {
-           R"({"a":"x.safetensors"})",                                                        // the map alone
-           R"({"weight_map":{"a":"x.safetensors"}})",                                         // no metadata
+           R"({"a":"x.safetensors"})",                 // the map alone
+           R"({"weight_map":{"a":"x.safetensors"}})",  // no metadata
            R"({"weight_map":{"a":"x.safetensors"},"metadata":null})",
            R"({"metadata":[1],"weight_map":{"a":"x.safetensors"}})",
            R"({"metadata":{"total_size":72.0},"weight_map":{"a":"x.safetensors"}})",
@@ -115,7 +117,8 @@ TEST(HubIndex, BothParsersAgreeOnDamagedIndexes) {
   uint32_t seed = std::random_device{}();
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937 random(seed);
-  std::string good = R"({"metadata": {"total_size": 12, "x": [1, "]"]}, "weight_map": {"a": "m-1.safetensors", "b": "m-2.safetensors", "c": "m-1.safetensors"}})";
+  std::string good =
+      R"({"metadata": {"total_size": 12, "x": [1, "]"]}, "weight_map": {"a": "m-1.safetensors", "b": "m-2.safetensors", "c": "m-1.safetensors"}})";
   size_t accepted = 0;
   for (int round = 0; round < 20000; ++round) {
     std::string text = damaged(good, random);
@@ -140,8 +143,10 @@ TEST(HubIndex, WriterMatchesPythonsJson) {
   writer.add("w\"\x7f\n😀", "a.safetensors");
   writer.add("b", "b.safetensors");
   EXPECT_EQ(text_of(writer.finish()),
-            "{\n  \"metadata\": {\n    \"total_size\": 12,\n    \"\\u00f6\": [\n      1,\n      {\n        \"a\": 1.5\n      },\n"
-            "      [],\n      {}\n    ]\n  },\n  \"weight_map\": {\n    \"w\\\"\\u007f\\n\\ud83d\\ude00\": \"a.safetensors\",\n"
+            "{\n  \"metadata\": {\n    \"total_size\": 12,\n    \"\\u00f6\": [\n      1,\n      {\n        \"a\": "
+            "1.5\n      },\n"
+            "      [],\n      {}\n    ]\n  },\n  \"weight_map\": {\n    \"w\\\"\\u007f\\n\\ud83d\\ude00\": "
+            "\"a.safetensors\",\n"
             "    \"b\": \"b.safetensors\"\n  }\n}");
   EXPECT_EQ(text_of(HubIndexWriter(Json::object()).finish()), "{\n  \"metadata\": {},\n  \"weight_map\": {}\n}");
 }

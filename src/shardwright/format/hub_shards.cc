@@ -77,7 +77,8 @@ std::string shard_file_name(std::string_view stem, size_t shard, size_t shards) 
 }
 
 bool is_shard_file_name(std::string_view name, std::string_view stem) {
-  if (!name.starts_with(stem) || !name.ends_with(kExtension) || name.size() < stem.size() + kExtension.size()) return false;
+  if (!name.starts_with(stem) || !name.ends_with(kExtension) || name.size() < stem.size() + kExtension.size())
+    return false;
   name = name.substr(stem.size(), name.size() - stem.size() - kExtension.size());
   auto of = name.find("-of-");
   if (!name.starts_with("-") || of == name.npos) return false;

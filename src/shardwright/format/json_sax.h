@@ -58,7 +58,8 @@ inline Status refuse_odd_bytes(std::string_view text, std::string_view what, uin
 }
 
 /// nlohmann says "[json.exception.parse_error.101] parse error at line 1, column 2: cause"; this keeps the cause, but not the whole of a long token.
-inline Error not_json(std::string_view what, size_t position, const nlohmann::detail::exception& exception, uint64_t base) {
+inline Error not_json(std::string_view what, size_t position, const nlohmann::detail::exception& exception,
+                      uint64_t base) {
   std::string_view cause = exception.what();
   if (auto at = cause.find("] "); at != cause.npos) cause.remove_prefix(at + 2);
   if (auto at = cause.find(": "); cause.starts_with("parse error at") && at != cause.npos) cause.remove_prefix(at + 2);

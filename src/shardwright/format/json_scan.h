@@ -76,7 +76,8 @@ class JsonScan {
     const char* first = at_;
     uint64_t value = 0;
     while (at_ != end_ && *at_ >= '0' && *at_ <= '9') {
-      if (__builtin_mul_overflow(value, 10u, &value) || __builtin_add_overflow(value, static_cast<uint64_t>(*at_ - '0'), &value))
+      if (__builtin_mul_overflow(value, 10u, &value) ||
+          __builtin_add_overflow(value, static_cast<uint64_t>(*at_ - '0'), &value))
         return false;
       ++at_;
     }
@@ -95,7 +96,8 @@ class JsonScan {
       std::memcpy(&word, at_, 8);
       uint64_t quote = word ^ (kOnes * '"'), slash = word ^ (kOnes * '\\');
       // The lowest set bit is exact; borrows only disturb higher ones.
-      uint64_t found = (((quote - kOnes) & ~quote) | ((slash - kOnes) & ~slash) | ((word - kOnes * 0x20) & ~word)) & kHighs;
+      uint64_t found =
+          (((quote - kOnes) & ~quote) | ((slash - kOnes) & ~slash) | ((word - kOnes * 0x20) & ~word)) & kHighs;
       if (found != 0) {
         at_ += std::countr_zero(found) / 8;
         return true;

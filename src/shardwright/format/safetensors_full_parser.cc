@@ -31,7 +31,8 @@ bool SafetensorsFullParser::refuse(std::string message, std::string found, std::
                .at_offset(8 + static_cast<uint64_t>(cursor_ - out_.text_.data()))
                .with_found(std::move(found))
                .with_expected(std::move(expected));
-  if (where_ == kInfo || where_ == kShape || where_ == kOffsets || where_ == kIgnored || (where_ == kTop && !metadata_key_))
+  if (where_ == kInfo || where_ == kShape || where_ == kOffsets || where_ == kIgnored ||
+      (where_ == kTop && !metadata_key_))
     error_.tensor = name_;
   return false;
 }
@@ -83,7 +84,8 @@ bool SafetensorsFullParser::number_unsigned(uint64_t value) {
 bool SafetensorsFullParser::string(std::string& value) {
   if (where_ != kInfo || field_ != kDType) return other("a string");
   auto dtype = dtype_from_name(value);
-  if (!dtype) return refuse("unknown dtype", json_quote(value.substr(0, 100)), "a dtype of safetensors, as BF16 or F32");
+  if (!dtype)
+    return refuse("unknown dtype", json_quote(value.substr(0, 100)), "a dtype of safetensors, as BF16 or F32");
   entry_.dtype = *dtype;
   return true;
 }
@@ -140,12 +142,17 @@ bool SafetensorsFullParser::key(std::string& value) {
     metadata_seen_ |= metadata_key_;
     return true;
   }
-  field_ = value == "dtype" ? kDType : value == "shape" ? kShapeField : value == "data_offsets" ? kOffsetsField : kNoField;
-  bool twice = field_ != kNoField ? (seen_ & field_) != 0 : std::find(unknown_.begin(), unknown_.end(), value) != unknown_.end();
+  field_ = value == "dtype"          ? kDType
+           : value == "shape"        ? kShapeField
+           : value == "data_offsets" ? kOffsetsField
+                                     : kNoField;
+  bool twice =
+      field_ != kNoField ? (seen_ & field_) != 0 : std::find(unknown_.begin(), unknown_.end(), value) != unknown_.end();
   if (twice) return refuse("duplicate field " + json_quote(value.substr(0, 100)));
   seen_ |= field_;
   if (field_ != kNoField) return true;
-  if (unknown_.size() == kMaxUnknownFields) return refuse("too many unknown fields", {}, "dtype, shape and data_offsets");
+  if (unknown_.size() == kMaxUnknownFields)
+    return refuse("too many unknown fields", {}, "dtype, shape and data_offsets");
   unknown_.push_back(value);
   return true;
 }

@@ -45,12 +45,12 @@ class SafetensorsFullParser {
   Field field_ = kNoField;
   unsigned seen_ = 0;
   bool metadata_key_ = false, metadata_seen_ = false;
-  int depth_ = 0, inner_ = 0;         ///< inner_: below the value that is skipped
+  int depth_ = 0, inner_ = 0;  ///< inner_: below the value that is skipped
   size_t offsets_ = 0, metadata_begin_ = 0, metadata_end_ = 0;
   SafetensorsHeader::Entry entry_{};
   std::vector<std::string> unknown_;  ///< fields of this tensor that the format does not know
   std::string name_;
-  const char* cursor_ = nullptr;      ///< behind the last character taken
+  const char* cursor_ = nullptr;  ///< behind the last character taken
   Error error_;
   bool failed_ = false;
 };

@@ -67,7 +67,8 @@ bool scan_info(JsonScan& scan, Entry& entry, LastDType& last) {
       if (!scan_numbers(scan)) return false;
     } else if (key == "data_offsets") {
       field = 4;
-      bool both = scan.symbol('[') && scan.number(entry.begin) && scan.symbol(',') && scan.number(entry.end) && scan.symbol(']');
+      bool both = scan.symbol('[') && scan.number(entry.begin) && scan.symbol(',') && scan.number(entry.end) &&
+                  scan.symbol(']');
       if (!both) return false;
     } else {
       return false;
@@ -169,21 +170,28 @@ Status SafetensorsHeader::check_size(const Entry& entry, std::vector<int64_t>& s
       shape.push_back(static_cast<int64_t>(extent));
     } while (scan.symbol(','));
   auto bits = overflow ? std::nullopt : checked_mul(elements, bits_per_element(entry.dtype));
-  if (!bits) return fail(Code::kCorrupt, "shape needs 2^64 bits or more").with_found(std::string(row.name)).with_expected("a size below 2^64 bits");
-  if (highest > INT64_MAX) return fail(Code::kUnsupported, "a dimension is 2^63 or larger").with_found(std::to_string(highest));
+  if (!bits)
+    return fail(Code::kCorrupt, "shape needs 2^64 bits or more")
+        .with_found(std::string(row.name))
+        .with_expected("a size below 2^64 bits");
+  if (highest > INT64_MAX)
+    return fail(Code::kUnsupported, "a dimension is 2^63 or larger").with_found(std::to_string(highest));
   if (*bits % 8 != 0)
-    return fail(Code::kCorrupt, fmt::format("shape {} of {} does not fill whole bytes", shape_for_people(shape), row.name))
+    return fail(Code::kCorrupt,
+                fmt::format("shape {} of {} does not fill whole bytes", shape_for_people(shape), row.name))
         .with_found(fmt::format("{} bits", *bits))
         .with_expected("a multiple of 8");
   if (entry.end - entry.begin != *bits / 8)
-    return fail(Code::kCorrupt, fmt::format("data_offsets do not fit shape {} of {}", shape_for_people(shape), row.name))
+    return fail(Code::kCorrupt,
+                fmt::format("data_offsets do not fit shape {} of {}", shape_for_people(shape), row.name))
         .with_found(fmt::format("{}..{}, {} bytes", entry.begin, entry.end, entry.end - entry.begin))
         .with_expected(fmt::format("{} bytes", *bits / 8));
   return {};
 }
 
 // The checks of the format's own reader, in its order: offsets, then size.
-Status SafetensorsHeader::check(const Entry& entry, uint64_t start, const Entry* before, std::vector<int64_t>& shape) const {
+Status SafetensorsHeader::check(const Entry& entry, uint64_t start, const Entry* before,
+                                std::vector<int64_t>& shape) const {
   auto offsets = [&](std::string what) {
     return fail(Code::kCorrupt, std::move(what))
         .with_found(fmt::format("data_offsets [{}, {}]", entry.begin, entry.end))

@@ -46,7 +46,9 @@ class SafetensorsHeader {
   size_t size() const { return entries_.size(); }
   uint64_t name_bytes() const { return name_bytes_; }
   bool has_metadata() const { return has_metadata_; }  ///< an empty object counts, null does not
-  const std::vector<std::pair<std::string, std::string>>& metadata() const { return metadata_; }  ///< in the order of the text
+  const std::vector<std::pair<std::string, std::string>>& metadata() const {
+    return metadata_;
+  }  ///< in the order of the text
 
   /// Calls `tensor` for each tensor in the order of its bytes, after checking that it fits: the buffer has no hole and no overlap, every size
   /// agrees with dtype and shape. What does not goes to `report`: an error it returns ends the visit, ok skips the tensor and goes on.
@@ -74,9 +76,9 @@ class SafetensorsHeader {
   Status check_size(const Entry& entry, std::vector<int64_t>& shape) const;
 
   std::string_view text_;
-  std::string unescaped_;             ///< names, when the full parser ran
+  std::string unescaped_;  ///< names, when the full parser ran
   bool full_ = false;
-  std::vector<Entry> entries_;        ///< by (begin, end), then as in the text
+  std::vector<Entry> entries_;  ///< by (begin, end), then as in the text
   std::vector<std::pair<std::string, std::string>> metadata_;
   uint64_t name_bytes_ = 0;
   bool has_metadata_ = false;

@@ -31,7 +31,11 @@ Read read_all(const SafetensorsHeader& header) {
   Read out;
   auto size = header.visit(
       [&](const SafetensorsEntry& e) {
-        out.tensors.push_back({std::string(e.name), std::string(dtype_row(e.dtype).name), {e.shape.begin(), e.shape.end()}, e.begin, e.end});
+        out.tensors.push_back({std::string(e.name),
+                               std::string(dtype_row(e.dtype).name),
+                               {e.shape.begin(), e.shape.end()},
+                               e.begin,
+                               e.end});
         return Status();
       },
       [&](Error error) {
@@ -50,8 +54,9 @@ Error error_of(const std::string& text) {
 }
 
 TEST(SafetensorsHeader, PlainFormIsScanned) {
-  std::string text = R"({"__metadata__":{"format":"pt","n":"a\"b"},"w":{"dtype":"F32","shape":[2,3],"data_offsets":[8,32]},)"
-                     R"("b.x":{"dtype":"I64","shape":[],"data_offsets":[0,8]}}   )";
+  std::string text =
+      R"({"__metadata__":{"format":"pt","n":"a\"b"},"w":{"dtype":"F32","shape":[2,3],"data_offsets":[8,32]},)"
+      R"("b.x":{"dtype":"I64","shape":[],"data_offsets":[0,8]}}   )";
   auto header = SafetensorsHeader::parse_with(Parser::kFast, text);
   ASSERT_TRUE(header.ok()) << header.error().text();
   EXPECT_EQ(header->size(), 2u);
@@ -66,7 +71,9 @@ TEST(SafetensorsHeader, PlainFormIsScanned) {
 }
 
 TEST(SafetensorsHeader, FullParserTakesWhatTheScannerLeaves) {
-  std::string text = "\n{\"\\u00e9\\n\" : {\"extra\": [1.5, {\"a\": null}], \"data_offsets\" : [ 0 , 6 ] ,\"shape\":[ 3 ],\"dtype\":\"F\\u00316\"} }\t";
+  std::string text =
+      "\n{\"\\u00e9\\n\" : {\"extra\": [1.5, {\"a\": null}], \"data_offsets\" : [ 0 , 6 ] ,\"shape\":[ 3 "
+      "],\"dtype\":\"F\\u00316\"} }\t";
   EXPECT_FALSE(SafetensorsHeader::parse_with(Parser::kFast, text).ok());
   auto header = SafetensorsHeader::parse(text);
   ASSERT_TRUE(header.ok()) << header.error().text();
@@ -95,14 +102,16 @@ TEST(SafetensorsHeader, ErrorsNameTensorPlaceFoundAndExpected) {
   EXPECT_EQ(error.offset, 8u + 20u);  // behind the value
   EXPECT_EQ(error.found, "\"F128\"");
 
-  error = error_of(R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"b":{"dtype":"U8","shape":[1],"data_offsets":[2,3]}})");
+  error = error_of(
+      R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"b":{"dtype":"U8","shape":[1],"data_offsets":[2,3]}})");
   EXPECT_EQ(error.tensor, "b");
   EXPECT_NE(error.message.find("hole of 1 byte"), std::string::npos) << error.message;
 }
 
 TEST(SafetensorsHeader, VisitGoesOnAfterAnError) {
-  std::string text = R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"b":{"dtype":"U8","shape":[9],"data_offsets":[1,3]},)"
-                     R"("c":{"dtype":"U8","shape":[1],"data_offsets":[2,4]},"d":{"dtype":"U8","shape":[1],"data_offsets":[4,5]}})";
+  std::string text =
+      R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"b":{"dtype":"U8","shape":[9],"data_offsets":[1,3]},)"
+      R"("c":{"dtype":"U8","shape":[1],"data_offsets":[2,4]},"d":{"dtype":"U8","shape":[1],"data_offsets":[4,5]}})";
   auto header = SafetensorsHeader::parse(text);
   ASSERT_TRUE(header.ok());
   auto read = read_all(*header);
@@ -115,11 +124,19 @@ TEST(SafetensorsHeader, VisitGoesOnAfterAnError) {
 
 TEST(SafetensorsHeader, SizesAtTheLimits) {
   // 2^64 bits and more do not exist; the product is taken in order, as the format's own reader does.
-  EXPECT_NE(error_of(R"({"a":{"dtype":"I32","shape":[2,18446744073709551614],"data_offsets":[0,16]}})").message.find("2^64 bits"), std::string::npos);
-  EXPECT_NE(error_of(R"({"a":{"dtype":"I32","shape":[2,9223372036854775807],"data_offsets":[0,16]}})").message.find("2^64 bits"), std::string::npos);
-  EXPECT_EQ(error_of(R"({"a":{"dtype":"I32","shape":[18446744073709551615,18446744073709551615,0],"data_offsets":[0,0]}})").code, Code::kCorrupt);
+  EXPECT_NE(error_of(R"({"a":{"dtype":"I32","shape":[2,18446744073709551614],"data_offsets":[0,16]}})")
+                .message.find("2^64 bits"),
+            std::string::npos);
+  EXPECT_NE(error_of(R"({"a":{"dtype":"I32","shape":[2,9223372036854775807],"data_offsets":[0,16]}})")
+                .message.find("2^64 bits"),
+            std::string::npos);
+  EXPECT_EQ(
+      error_of(R"({"a":{"dtype":"I32","shape":[18446744073709551615,18446744073709551615,0],"data_offsets":[0,0]}})")
+          .code,
+      Code::kCorrupt);
   // Legal, but not for signed extents.
-  EXPECT_EQ(error_of(R"({"a":{"dtype":"I32","shape":[0,18446744073709551615],"data_offsets":[0,0]}})").code, Code::kUnsupported);
+  EXPECT_EQ(error_of(R"({"a":{"dtype":"I32","shape":[0,18446744073709551615],"data_offsets":[0,0]}})").code,
+            Code::kUnsupported);
   auto zero = SafetensorsHeader::parse(R"({"a":{"dtype":"I32","shape":[0,9223372036854775807],"data_offsets":[0,0]}})");
   ASSERT_TRUE(zero.ok());
   EXPECT_EQ(read_all(*zero).tensors.size(), 1u);
@@ -146,8 +163,10 @@ TEST(SafetensorsHeader, WriterMakesTheBytesOfTheLibrary) {
     };
     std::vector<Tensor> tensors;
     for (const auto& t : one["tensors"])
-      tensors.push_back({t[0].get<std::string>(), *dtype_from_name(t[1].get<std::string>()), t[2].get<std::vector<int64_t>>()});
-    std::sort(tensors.begin(), tensors.end(), [](const Tensor& a, const Tensor& b) { return safetensors_before(a.dtype, a.name, b.dtype, b.name); });
+      tensors.push_back(
+          {t[0].get<std::string>(), *dtype_from_name(t[1].get<std::string>()), t[2].get<std::vector<int64_t>>()});
+    std::sort(tensors.begin(), tensors.end(),
+              [](const Tensor& a, const Tensor& b) { return safetensors_before(a.dtype, a.name, b.dtype, b.name); });
     std::vector<std::pair<std::string, std::string>> metadata;
     if (!one["metadata"].is_null())
       for (const auto& [key, value] : one["metadata"].items()) metadata.emplace_back(key, value.get<std::string>());
@@ -198,8 +217,9 @@ TEST(SafetensorsHeader, BothParsersAgreeOnDamagedHeaders) {
   uint32_t seed = std::random_device{}();
   SCOPED_TRACE("seed " + std::to_string(seed));
   std::mt19937 random(seed);
-  std::string good = R"({"__metadata__":{"format":"pt"},"w.0":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]},)"
-                     R"("b":{"data_offsets":[24,24],"dtype":"F8_E4M3","shape":[0,10]}, "x" : {"dtype":"BOOL","shape":[ ],"data_offsets":[24,25]}}  )";
+  std::string good =
+      R"({"__metadata__":{"format":"pt"},"w.0":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]},)"
+      R"("b":{"data_offsets":[24,24],"dtype":"F8_E4M3","shape":[0,10]}, "x" : {"dtype":"BOOL","shape":[ ],"data_offsets":[24,25]}}  )";
   size_t accepted = 0;
   for (int round = 0; round < 30000; ++round) {
     std::string text = damaged(good, random);

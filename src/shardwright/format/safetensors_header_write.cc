@@ -23,7 +23,9 @@ void append_string(Bytes& out, std::string_view text) {
   append(out, "\"");
   for (size_t i = 0; i < text.size();) {
     size_t plain = i;
-    while (plain < text.size() && text[plain] != '"' && text[plain] != '\\' && static_cast<unsigned char>(text[plain]) >= 0x20) ++plain;
+    while (plain < text.size() && text[plain] != '"' && text[plain] != '\\' &&
+           static_cast<unsigned char>(text[plain]) >= 0x20)
+      ++plain;
     append(out, text.substr(i, plain - i));
     i = plain;
     if (i == text.size()) break;
@@ -47,7 +49,8 @@ void append_string(Bytes& out, std::string_view text) {
 
 }  // namespace
 
-SafetensorsHeaderWriter::SafetensorsHeaderWriter(const std::vector<std::pair<std::string, std::string>>* metadata) : out_(8) {
+SafetensorsHeaderWriter::SafetensorsHeaderWriter(const std::vector<std::pair<std::string, std::string>>* metadata)
+    : out_(8) {
   append(out_, "{");
   if (metadata == nullptr) return;
   auto sorted = *metadata;
@@ -64,7 +67,8 @@ SafetensorsHeaderWriter::SafetensorsHeaderWriter(const std::vector<std::pair<std
   first_ = false;
 }
 
-void SafetensorsHeaderWriter::add(std::string_view name, DType dtype, std::span<const int64_t> shape, uint64_t begin, uint64_t end) {
+void SafetensorsHeaderWriter::add(std::string_view name, DType dtype, std::span<const int64_t> shape, uint64_t begin,
+                                  uint64_t end) {
   if (!first_) append(out_, ",");
   first_ = false;
   append_string(out_, name);

@@ -1,0 +1,96 @@
+#include "shardwright/format/hub_set.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "shardwright/format/hub_index.h"
+#include "shardwright/format/hub_shards.h"
+
+namespace shardwright {
+namespace {
+
+constexpr std::string_view kStandardIndex = "model.safetensors.index.json", kStandardFile = "model.safetensors";
+constexpr uint64_t kMaxIndexBytes = GiB;
+
+bool exists(Store& store, std::string_view key) {
+  auto size = store.size(key);
+  return size.ok() && *size;
+}
+
+/// Names directly in the directory, without those that begin with a dot.
+Result<std::vector<std::string>> names_ending(Store& store, std::string_view ending) {
+  SHARDWRIGHT_ASSIGN(auto keys, store.list(""));
+  std::erase_if(keys, [&](const std::string& key) {
+    return !key.ends_with(ending) || key.starts_with('.') || key.find('/') != key.npos;
+  });
+  return keys;
+}
+
+std::string enumerate(const std::vector<std::string>& names) {
+  std::string out;
+  for (size_t i = 0; i < names.size() && i < 5; ++i) out += (i == 0 ? "" : ", ") + names[i];
+  return names.size() > 5 ? out + fmt::format(" and {} more", names.size() - 5) : out;
+}
+
+}  // namespace
+
+std::string HubSet::stem() const {
+  auto name = std::string_view(index).substr(prefix.size());
+  name.remove_suffix(std::min(name.size(), kHubIndexEnding.size()));
+  return std::string(name);
+}
+
+Result<HubSet> find_hub_set(Store& store, std::string_view at) {
+  HubSet set;
+  if (!at.empty()) {
+    set.prefix = at.substr(0, at.rfind('/') + 1);
+    (at.ends_with(kHubIndexEnding) ? set.index : set.single) = at;
+    return set;
+  }
+  if (exists(store, kStandardIndex)) set.index = kStandardIndex;
+  if (exists(store, kStandardFile)) set.single = kStandardFile;
+  if (!set.index.empty() || !set.single.empty()) return set;
+  SHARDWRIGHT_ASSIGN(auto indexes, names_ending(store, kHubIndexEnding));
+  SHARDWRIGHT_ASSIGN(auto files, names_ending(store, kSafetensorsEnding));
+  if (indexes.size() == 1)
+    set.index = indexes[0];
+  else if (indexes.empty() && files.size() == 1)
+    set.single = files[0];
+  if (!set.index.empty() || !set.single.empty()) return set;
+  auto error = fail(Code::kNotFound, "no safetensors checkpoint here").at_path(store.describe(""));
+  if (files.empty() && indexes.empty()) return error;
+  error.message =
+      indexes.empty() ? "several safetensors files and no index" : "several indexes, none of the standard name";
+  error.found = enumerate(indexes.empty() ? files : indexes);
+  error.expected = fmt::format("{} or {}", kStandardIndex, kStandardFile);
+  error.hint = indexes.empty() ? "name one file, or make the index of a sharded checkpoint: `shardwright reindex`"
+                               : "name one of them";
+  return error;
+}
+
+bool has_safetensors(Store& store) {
+  if (exists(store, kStandardIndex) || exists(store, kStandardFile)) return true;
+  auto indexes = names_ending(store, kHubIndexEnding), files = names_ending(store, kSafetensorsEnding);
+  return indexes.ok() && files.ok() && indexes->size() + files->size() > 0;
+}
+
+std::vector<std::string> hub_set_members(Store& store, std::string_view at) {
+  std::vector<std::string> out;
+  auto set = find_hub_set(store, at);
+  if (!set.ok()) return out;
+  for (const auto& key : {set->single, set->index})
+    if (!key.empty() && exists(store, key)) out.push_back(key);
+  if (set->index.empty()) return out;
+  auto bytes = read_object(store, set->index, kMaxIndexBytes);
+  if (!bytes.ok()) return out;
+  auto index = parse_hub_index(text_of(*bytes), [](std::string_view, uint32_t) { return Status(); });
+  if (!index.ok()) return out;
+  std::sort(index->files.begin(), index->files.end());
+  for (const auto& file : index->files)
+    if (auto key = set->prefix + file; key != set->single && exists(store, key)) out.push_back(key);
+  return out;
+}
+
+}  // namespace shardwright

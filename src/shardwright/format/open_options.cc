@@ -1,0 +1,15 @@
+#include "shardwright/format/format.h"
+
+namespace shardwright {
+
+Status OpenOptions::report(Error error) const {
+  if (findings == nullptr) return error;
+  findings->push_back(std::move(error));
+  return {};
+}
+
+void OpenOptions::remark(Error error) const {
+  if (findings != nullptr) findings->push_back(std::move(error));
+}
+
+}  // namespace shardwright

@@ -1,0 +1,275 @@
+#include "shardwright/format/safetensors_draft.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+
+#include "shardwright/base/json.h"
+#include "shardwright/base/text.h"
+#include "shardwright/format/hub_index.h"
+#include "shardwright/format/hub_set.h"
+#include "shardwright/format/hub_shards.h"
+#include "shardwright/format/safetensors_header.h"
+
+namespace shardwright {
+namespace {
+
+using Metadata = std::vector<std::pair<std::string, std::string>>;
+constexpr uint64_t kHubIndexLimit = 10 * MiB;
+
+class SafetensorsDraft : public Draft {
+ public:
+  static Result<std::unique_ptr<Draft>> make(const SafetensorsLimits& limits, const Catalog& want,
+                                             const WriteOptions& options) {
+    auto draft = std::unique_ptr<SafetensorsDraft>(new SafetensorsDraft(limits, want));
+    SHARDWRIGHT_TRY(draft->check_names());
+    SHARDWRIGHT_TRY(draft->take_metadata());
+    SHARDWRIGHT_TRY(draft->cut(options));
+    draft->place();
+    return Result<std::unique_ptr<Draft>>(std::move(draft));
+  }
+
+  const Catalog& target() const override { return want_; }
+  std::span<const ObjectInfo> objects() const override { return objects_; }
+  std::vector<std::string> warnings() const override { return warnings_; }
+
+  std::vector<Segment> segments(ObjectId object) const override {
+    std::vector<Segment> out;
+    out.reserve(in_file_order(object).size() + 1);
+    uint64_t offset = header_bytes_[object];
+    Segment header{headers_.empty() ? Segment::kLate : Segment::kLiteral};
+    header.offset = 0;
+    header.length = offset;
+    if (!headers_.empty()) header.literal = headers_[object];
+    out.push_back(header);
+    for (TensorId id : in_file_order(object)) {
+      Segment payload{Segment::kPayload, id, kWholeTensor, offset, want_.spec(id).nbytes(), {}};
+      offset += payload.length;
+      out.push_back(payload);
+    }
+    return out;
+  }
+
+  Result<Bytes> late(ObjectId object, size_t, std::span<const Receipt>) override { return header(object); }
+
+  Result<std::vector<std::pair<std::string, Bytes>>> seal(std::span<const Receipt>) override {
+    std::vector<std::pair<std::string, Bytes>> out;
+    if (index_name_.empty()) return out;
+    Json metadata = Json::object();
+    metadata["total_size"] = total_bytes_;
+    for (const auto& [key, value] : metadata_.items())
+      if (key != "format" && key != "total_size") metadata[key] = value;
+    for (const auto& [alias, kept] : notes_) metadata[alias] = kept;
+    HubIndexWriter writer(metadata);
+    for (size_t i = 0; i < shards_.size(); ++i)
+      for (TensorId id : shards_[i]) writer.add(want_.spec(id).name, objects_[i].key);
+    out.emplace_back(index_name_, writer.finish());
+    return out;
+  }
+
+ private:
+  SafetensorsDraft(const SafetensorsLimits& limits, const Catalog& want) : limits_(limits), want_(want) {}
+
+  Status check_names() const {
+    for (TensorId id = 0; id < want_.size(); ++id) {
+      auto name = want_.spec(id).name;
+      if (name == kSafetensorsMetadataKey)
+        return fail(Code::kInvalidArgument, "safetensors cannot hold a tensor of this name: it means the metadata")
+            .at_tensor(std::string(name))
+            .with_hint("rename it on the way (--rename)");
+      if (!is_utf8(name))
+        return fail(Code::kUnsupported, "safetensors cannot hold a name that is not UTF-8")
+            .at_tensor(std::string(name))
+            .with_hint("rename it on the way (--rename)");
+    }
+    return {};
+  }
+
+  /// User metadata without what follows from the tensors, and the notes that say what is tied to what.
+  Status take_metadata() {
+    for (const auto& key : want_.value_keys())
+      if (key != "metadata") warnings_.push_back(fmt::format("safetensors has no place for '{}'; it is left out", key));
+    if (const Value* value = want_.value("metadata")) {
+      SHARDWRIGHT_ASSIGN(metadata_, parse_json(value->data));
+      if (!metadata_.is_object()) return fail(Code::kInvalidArgument, "metadata is not a JSON object");
+    }
+    for (TensorId id = 0; id < want_.size(); ++id) {
+      if (want_.same_as(id) == id) continue;
+      std::string alias(want_.spec(id).name), kept(want_.spec(want_.same_as(id)).name);
+      auto taken = metadata_.find(alias);
+      if (taken != metadata_.end() && *taken == kept) continue;
+      // User metadata is never overridden; "format" and "total_size" would be misread.
+      if (taken != metadata_.end() || alias == "format" || alias == "total_size")
+        warnings_.push_back(
+            fmt::format("that '{}' is tied to '{}' cannot be noted: the metadata has a key of that name", alias, kept));
+      else
+        notes_.emplace(alias, kept);
+    }
+    return {};
+  }
+
+  Metadata file_metadata() const {
+    // transformers refuses a file without it; mlx and tf files keep theirs.
+    auto format = metadata_.find("format");
+    Metadata out = {{"format", format != metadata_.end() && format->is_string() ? format->get<std::string>() : "pt"}};
+    if (!index_name_.empty()) return out;
+    for (const auto& [key, value] : metadata_.items())
+      if (key != "format")
+        out.emplace_back(key, value.is_string() ? value.get<std::string>()
+                                                : value.dump(-1, ' ', false, Json::error_handler_t::replace));
+    out.insert(out.end(), notes_.begin(), notes_.end());
+    return out;
+  }
+
+  /// Which tensor goes into which file, and what the files are called.
+  Status cut(const WriteOptions& options) {
+    bool index = options.name.ends_with(kHubIndexEnding), directory = options.name.empty();
+    if (options.name.ends_with(".index.json") && !index)
+      return fail(Code::kInvalidArgument, "not a name for an index")
+          .with_found(options.name)
+          .with_expected("a name that ends in " + std::string(kHubIndexEnding));
+    std::string stem = index ? options.name.substr(0, options.name.size() - kHubIndexEnding.size()) : "model";
+    std::vector<TensorId> ids;
+    std::vector<ShardItem> items;
+    for (TensorId id = 0; id < want_.size(); ++id) {
+      if (want_.same_as(id) != id) continue;
+      auto spec = want_.spec(id);
+      ids.push_back(id);
+      items.push_back({spec.nbytes(), kNoStorage,
+                       static_cast<uint32_t>(std::min<uint64_t>(safetensors_entry_bound(spec.name, spec.shape), ~0u))});
+    }
+    // A kilobyte for the metadata of a shard.
+    ShardLimits limits;
+    if (index || directory)
+      limits = {options.max_shard_bytes, limits_.header_bytes - std::min<uint64_t>(limits_.header_bytes, KiB)};
+    auto assigned = assign_shards(items, limits);
+    if (assigned.shards.empty()) assigned.shards.emplace_back();  // a checkpoint of no tensors is a file all the same
+    if (!index && !directory && options.max_shard_bytes != kUnknown && assigned.total_bytes > options.max_shard_bytes)
+      return fail(Code::kInvalidArgument,
+                  fmt::format("'{}' is one file, and larger than the limit for a shard", options.name))
+          .with_found(format_bytes(assigned.total_bytes))
+          .with_expected("at most " + format_bytes(options.max_shard_bytes))
+          .with_hint("name a directory, or an index: " + options.name + ".index.json");
+    SHARDWRIGHT_TRY(tell_oversized(assigned, ids, options));
+    if (assigned.header_capped)
+      warnings_.push_back(
+          fmt::format("more shards than by size alone: no header may be longer than {} bytes", limits_.header_bytes));
+    size_t count = assigned.shards.size();
+    total_bytes_ = assigned.total_bytes;
+    if (index || count > 1) index_name_ = stem + std::string(kHubIndexEnding);
+    for (size_t i = 0; i < count; ++i) {
+      objects_.push_back({!index_name_.empty() ? shard_file_name(stem, i, count)
+                          : directory          ? stem + std::string(kSafetensorsEnding)
+                                               : options.name,
+                          0});
+      auto& shard = shards_.emplace_back();
+      for (uint32_t item : assigned.shards[i]) shard.push_back(ids[item]);
+    }
+    return check_headers();
+  }
+
+  Status tell_oversized(const ShardAssignment& assigned, const std::vector<TensorId>& ids,
+                        const WriteOptions& options) {
+    if (assigned.oversized.empty()) return {};
+    std::string names;
+    for (size_t i = 0; i < assigned.oversized.size(); ++i) {
+      auto spec = want_.spec(ids[assigned.oversized[i]]);
+      names += fmt::format("{}'{}' ({})", i == 0 ? "" : ", ", spec.name, format_bytes(spec.nbytes()));
+      if (!options.strict)
+        warnings_.push_back(fmt::format("tensor '{}' ({}) is larger than a shard may be ({}): it has a shard to itself",
+                                        spec.name, format_bytes(spec.nbytes()), format_bytes(options.max_shard_bytes)));
+    }
+    if (!options.strict) return {};
+    return fail(Code::kInvalidArgument, "tensors are larger than a shard may be: " + names)
+        .with_expected("at most " + format_bytes(options.max_shard_bytes))
+        .with_hint("raise --max-shard-size, or leave --strict out");
+  }
+
+  /// Bytes in the file, header and all; sorts the shard into file order.
+  Status check_headers() {
+    uint64_t sum = 0;
+    starts_.push_back(0);
+    for (size_t i = 0; i < shards_.size(); ++i) {
+      order_.insert(order_.end(), shards_[i].begin(), shards_[i].end());
+      starts_.push_back(order_.size());
+      std::sort(order_.begin() + static_cast<ptrdiff_t>(starts_[i]), order_.end(), [&](TensorId a, TensorId b) {
+        auto left = want_.spec(a), right = want_.spec(b);
+        return safetensors_before(left.dtype, left.name, right.dtype, right.name);
+      });
+      Bytes made = header(static_cast<ObjectId>(i));
+      header_bytes_.push_back(made.size());
+      sum += made.size();
+      if (sum <= limits_.literal_bytes)
+        headers_.push_back(std::move(made));
+      else
+        headers_.clear();
+      if (header_bytes_.back() - 8 > limits_.header_bytes)
+        return fail(Code::kInvalidArgument, "the header would be too long: no reader takes it")
+            .at_path(objects_[i].key)
+            .with_found(fmt::format("{} bytes for {} tensors", header_bytes_.back() - 8, shards_[i].size()))
+            .with_expected(fmt::format("at most {}", limits_.header_bytes))
+            .with_hint("write shards: name a directory, or an index: X.safetensors.index.json");
+    }
+    if (sum > limits_.literal_bytes) headers_.clear();
+    return {};
+  }
+
+  void place() {
+    for (size_t i = 0; i < shards_.size(); ++i) {
+      objects_[i].size = header_bytes_[i];
+      for (TensorId id : shards_[i]) objects_[i].size += want_.spec(id).nbytes();
+    }
+    if (index_name_.empty()) return;
+    uint64_t bytes = 0;
+    for (const auto& shard : shards_)
+      for (TensorId id : shard) bytes += want_.spec(id).name.size() + objects_[0].key.size() + 12;
+    if (bytes > kHubIndexLimit)
+      warnings_.push_back(
+          fmt::format("the index is larger than the {} that huggingface_hub reads", format_bytes(kHubIndexLimit)));
+  }
+
+  std::span<const TensorId> in_file_order(ObjectId object) const {
+    return std::span(order_).subspan(starts_[object], starts_[object + 1] - starts_[object]);
+  }
+
+  Bytes header(ObjectId object) const {
+    auto metadata = file_metadata();
+    SafetensorsHeaderWriter writer(&metadata);
+    uint64_t offset = 0;
+    for (TensorId id : in_file_order(object)) {
+      auto spec = want_.spec(id);
+      uint64_t end = offset + spec.nbytes();
+      writer.add(spec.name, spec.dtype, spec.shape, offset, end);
+      offset = end;
+    }
+    return writer.finish();
+  }
+
+  SafetensorsLimits limits_;
+  Catalog want_;
+  Json metadata_ = Json::object();
+  std::map<std::string, std::string> notes_;  ///< alias -> kept
+  std::string index_name_;
+  std::vector<ObjectInfo> objects_;
+  std::vector<std::vector<TensorId>> shards_;  ///< in the order of the index
+  std::vector<TensorId> order_;                ///< all files, each in its own order
+  std::vector<size_t> starts_;                 ///< of each file in order_
+  std::vector<uint64_t> header_bytes_;
+  std::vector<Bytes> headers_;  ///< empty: too large to keep
+  uint64_t total_bytes_ = 0;
+  std::vector<std::string> warnings_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Draft>> draft_safetensors(const Catalog& want, const WriteOptions& options) {
+  return SafetensorsDraft::make({}, want, options);
+}
+
+Result<std::unique_ptr<Draft>> draft_safetensors_within(const SafetensorsLimits& limits, const Catalog& want,
+                                                        const WriteOptions& options) {
+  return SafetensorsDraft::make(limits, want, options);
+}
+
+}  // namespace shardwright
