@@ -47,7 +47,9 @@ test-python: build system-packages-test python-test
 	SHARDWRIGHT_BIN=$(CURDIR)/build/shardwright .venv/bin/python -m pytest tests -q -m "not alone" -n $(JOBS)
 	SHARDWRIGHT_BIN=$(CURDIR)/build/shardwright .venv/bin/python -m pytest tests -q -m alone
 
-bench: build python-test
+bench: system-packages python-test
+	@$(CONFIGURE) -B build $(RELEASE) -DSHARDWRIGHT_BENCH=ON
+	@$(BUILD) build -j $(JOBS) --target shardwright_program bench_load bench_touch
 	SHARDWRIGHT_BIN=$(CURDIR)/build/shardwright .venv/bin/python bench/run.py
 
 # Every target for a minute from its corpus; FUZZ_SECONDS=600 for longer, FUZZ_TARGETS="fuzz_zip" for some.
