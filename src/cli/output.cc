@@ -4,9 +4,9 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <cmath>
 #include <cstdlib>
 
+#include "cli/json_output.h"
 #include "cli/terminal.h"
 #include "shardwright/base/error_table.h"
 
@@ -50,10 +50,6 @@ void Output::line(std::string_view text) {
   buffer_ += text;
   buffer_ += '\n';
   flush_if_full();
-}
-
-void Output::json_line(const Json& value) {
-  line(json_text(value));
 }
 
 void Output::flush() {
@@ -112,26 +108,6 @@ void Output::error(const Error& error, int exit_code) {
   for (const std::string& line : error.context) text += fmt::format("  {}\n", printable(line));
   if (!error.hint.empty()) text += fmt::format("Hint: {}\n", printable(error.hint));
   write_all(kErr, text);
-}
-
-void JsonArray::add(const Json& row) {
-  next_row();
-  output_.write(json_text(row));
-}
-
-void JsonArray::next_row() {
-  output_.write(empty_ ? "\n" : ",\n");
-  empty_ = false;
-}
-
-std::string json_text(const Json& value, int indent) { return value.dump(indent, ' ', false, Json::error_handler_t::replace); }
-
-Json json_or_null(const std::string& text) { return text.empty() ? Json() : Json(text); }
-
-Json json_number(double value) {
-  if (std::isnan(value)) return "NaN";
-  if (std::isinf(value)) return value > 0 ? "Infinity" : "-Infinity";
-  return value;
 }
 
 }  // namespace shardwright::cli

@@ -4,7 +4,6 @@
 #include <string>
 #include <string_view>
 
-#include "shardwright/base/json.h"
 #include "shardwright/base/result.h"
 
 namespace shardwright::cli {
@@ -36,8 +35,6 @@ class Output {
 
   void write(std::string_view text);
   void line(std::string_view text);
-  /// One JSON object on a line of its own; invalid UTF-8 becomes U+FFFD.
-  void json_line(const Json& value);
   /// To write into directly, followed by flush_if_full().
   std::string& buffer() { return buffer_; }
   void flush_if_full() {
@@ -67,28 +64,5 @@ class Output {
   size_t width_ = 0;
   std::string buffer_;
 };
-
-/// The rows of a JSON array, one on a line, as they come.
-class JsonArray {
- public:
-  explicit JsonArray(Output& output) : output_(output) { output_.write("["); }
-  ~JsonArray() { output_.line(empty_ ? "]" : "\n]"); }
-  JsonArray(const JsonArray&) = delete;
-  JsonArray& operator=(const JsonArray&) = delete;
-  void add(const Json& row);
-  /// For rows that are formatted by hand: writes the separator; the row's text goes to output.buffer() next.
-  void next_row();
-
- private:
-  Output& output_;
-  bool empty_ = true;
-};
-
-/// Compact text; invalid UTF-8 becomes U+FFFD.
-std::string json_text(const Json& value, int indent = -1);
-/// The value, or null for "".
-Json json_or_null(const std::string& text);
-/// A number, or "NaN", "Infinity", "-Infinity", which JSON has no numbers for.
-Json json_number(double value);
 
 }  // namespace shardwright::cli

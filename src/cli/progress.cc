@@ -124,12 +124,9 @@ void Progress::draw(std::string_view phase, uint64_t done, uint64_t total, doubl
 
 void Progress::status(std::string_view phase, uint64_t done, uint64_t total, double speed) {
   drawn_ = true;
-  output_.json_line(Json{{"type", "status"},
-                         {"phase", phase},
-                         {"bytes_done", done},
-                         {"bytes_total", total},
-                         {"bytes_per_second", static_cast<uint64_t>(speed)},
-                         {"seconds", seconds_between(start_, last_)}});
+  output_.line(fmt::format(
+      R"({{"type": "status", "phase": "{}", "bytes_done": {}, "bytes_total": {}, "bytes_per_second": {}, "seconds": {:.3f}}})", phase, done,
+      total, static_cast<uint64_t>(speed), seconds_between(start_, last_)));
   output_.flush();
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdio>
 
+#include "cli/json_output.h"
 #include "cli/progress.h"
 #include "cli/table.h"
 #include "cli/verbs.h"
@@ -135,7 +136,7 @@ Result<int> run_copy(Invocation& invocation) {
   }();
   if (!copied.ok()) return std::move(copied.error());
   if (output.json()) {
-    output.json_line(summary_json(*copied, request.dry_run));
+    json_line(output, summary_json(*copied, request.dry_run));
     return 0;
   }
   for (const std::string& warning : copied->warnings) output.warning(warning);

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <cmath>
 
+#include "cli/json_output.h"
 #include "cli/progress.h"
 #include "cli/table.h"
 #include "cli/terminal.h"

@@ -1,4 +1,5 @@
 /// shardwright formats: the rows of the format table.
+#include "cli/json_output.h"
 #include "cli/table.h"
 #include "cli/verbs.h"
 

@@ -1,4 +1,5 @@
 /// shardwright hash: content hashes, the same whatever the format and sharding.
+#include "cli/json_output.h"
 #include "cli/progress.h"
 #include "cli/terminal.h"
 #include "cli/verbs.h"

@@ -3,6 +3,7 @@
 
 #include <map>
 
+#include "cli/json_output.h"
 #include "cli/table.h"
 #include "cli/terminal.h"
 #include "cli/verbs.h"

@@ -5,6 +5,7 @@
 #include <iterator>
 #include <map>
 
+#include "cli/json_output.h"
 #include "cli/table.h"
 #include "cli/terminal.h"
 #include "cli/verbs.h"

@@ -1,6 +1,7 @@
 /// shardwright reindex: a sharded checkpoint's index from its shards.
 #include <fmt/format.h>
 
+#include "cli/json_output.h"
 #include "cli/progress.h"
 #include "cli/table.h"
 #include "cli/verbs.h"
@@ -30,7 +31,7 @@ Result<int> run_reindex(Invocation& invocation) {
   }();
   if (!done.ok()) return std::move(done.error());
   if (output.json()) {
-    output.json_line(Json{{"type", dry_run ? "plan" : "summary"},
+    json_line(output, Json{{"type", dry_run ? "plan" : "summary"},
                           {"index", done->index},
                           {"tensors", done->tensors},
                           {"shards", done->shards},

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "cli/elements.h"
+#include "cli/json_output.h"
 #include "cli/progress.h"
 #include "cli/slice.h"
 #include "cli/table.h"
@@ -109,7 +110,7 @@ Status print_statistics(Invocation& invocation, const TensorSource& source) {
   bool any = statistics->elements > statistics->nan + statistics->infinite;
   if (output.json()) {
     auto number = [&](double value) { return any ? json_number(value) : Json(); };
-    output.json_line(Json{{"name", spec.name}, {"dtype", dtype_row(spec.dtype).name}, {"shape", shape_json(spec.shape)},
+    json_line(output, Json{{"name", spec.name}, {"dtype", dtype_row(spec.dtype).name}, {"shape", shape_json(spec.shape)},
                           {"elements", statistics->elements}, {"min", number(statistics->min)}, {"max", number(statistics->max)},
                           {"mean", number(statistics->mean)}, {"nan", statistics->nan}, {"infinite", statistics->infinite},
                           {"zero", statistics->zero}});

@@ -1,6 +1,7 @@
 /// shardwright verify: what is wrong with a checkpoint, finding by finding.
 #include <fmt/format.h>
 
+#include "cli/json_output.h"
 #include "cli/progress.h"
 #include "cli/terminal.h"
 #include "cli/verbs.h"
@@ -13,7 +14,7 @@ namespace {
 void print_finding(Output& output, const Error& finding) {
   std::string_view code = error_row(finding.code).name;
   if (output.json()) {
-    output.json_line(Json{{"type", "finding"},
+    json_line(output, Json{{"type", "finding"},
                           {"code", code},
                           {"path", json_or_null(finding.path)},
                           {"tensor", json_or_null(finding.tensor)},
@@ -30,7 +31,7 @@ void print_finding(Output& output, const Error& finding) {
 
 void print_summary(Output& output, const VerifyRequest& request, const VerifySummary& summary, double seconds) {
   if (output.json()) {
-    output.json_line(Json{{"type", "summary"},
+    json_line(output, Json{{"type", "summary"},
                           {"path", request.path},
                           {"tensors", summary.tensors},
                           {"bytes_checked", summary.bytes_checked},

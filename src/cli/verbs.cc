@@ -61,12 +61,6 @@ uint64_t parameter_count(const Catalog& catalog) {
   return count;
 }
 
-Json shape_json(std::span<const int64_t> shape) {
-  Json out = Json::array();
-  for (int64_t extent : shape) out.push_back(extent);
-  return out;
-}
-
 std::string counted(uint64_t count, std::string_view noun) {
   return format_count(count) + " " + std::string(noun) + (count == 1 ? "" : "s");
 }

@@ -32,7 +32,6 @@ std::vector<ShardContent> shard_contents(const Catalog& catalog);
 /// Elements, ties counted once.
 uint64_t parameter_count(const Catalog& catalog);
 
-Json shape_json(std::span<const int64_t> shape);
 /// "1 tensor", "12 tensors".
 std::string counted(uint64_t count, std::string_view noun);
 
