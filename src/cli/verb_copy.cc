@@ -1,0 +1,148 @@
+/// shardwright copy: one checkpoint into another format, shard size or dtype.
+#include <fmt/format.h>
+
+#include <cstdio>
+
+#include "cli/json_output.h"
+#include "cli/progress.h"
+#include "cli/table.h"
+#include "cli/verbs.h"
+#include "shardwright/base/text.h"
+#include "shardwright/store/store.h"
+
+namespace shardwright::cli {
+namespace {
+
+constexpr uint64_t kMaxRenameBytes = 16 * MiB;
+
+/// The file's rules in their order. It is a file of the user, read like any object: capped, and parsed by the strict parser.
+Result<std::vector<std::pair<std::string, std::string>>> read_rename_file(const std::string& path) {
+  size_t slash = path.rfind('/');
+  std::string folder = slash == path.npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
+  std::string name = slash == path.npos ? path : path.substr(slash + 1);
+  SHARDWRIGHT_ASSIGN(std::unique_ptr<Store> store, open_file_store(folder));
+  SHARDWRIGHT_ASSIGN(Bytes text, read_object(*store, name, kMaxRenameBytes));
+  Result<Json> rules = parse_json(text_of(text));
+  if (!rules.ok()) {
+    rules.error().code = Code::kInvalidArgument;
+    return std::move(rules.error()).at_path(path).within("in the file of --rename");
+  }
+  std::vector<std::pair<std::string, std::string>> out;
+  if (rules->is_object()) {
+    for (auto& [pattern, replacement] : rules->items()) {
+      if (replacement.is_string()) out.emplace_back(pattern, replacement.get<std::string>());
+    }
+  }
+  if (!rules->is_object() || out.size() != rules->size()) {
+    return fail(Code::kInvalidArgument, "a rename file is one JSON object of strings").at_path(path).with_expected(R"({"^model\\.": ""})");
+  }
+  return out;
+}
+
+Result<CopyRequest> request_of(const Invocation& invocation) {
+  const Arguments& arguments = invocation.arguments;
+  CopyRequest request;
+  request.source = arguments.text("SOURCE");
+  request.target = arguments.text("TARGET");
+  request.format = arguments.text("to");
+  if (!request.format.empty() && !find_format(request.format)) {
+    std::vector<std::string> names;
+    for (const Format* format : format_table()) names.emplace_back(format->name);
+    std::vector<std::string> near = nearest_names(request.format, names, 1);
+    return fail(Code::kInvalidArgument, "unknown format '" + request.format + "'")
+        .with_hint(near.empty() ? "one of " + fmt::format("{}", fmt::join(names, ", ")) : "did you mean '" + near[0] + "'?");
+  }
+  if (std::string size = arguments.text("max-shard-size"); !size.empty()) {
+    Result<uint64_t> bytes = parse_size(size);
+    if (!bytes.ok()) return std::move(bytes.error()).within("in --max-shard-size");
+    request.max_shard_bytes = *bytes;
+  }
+  if (std::string dtype = arguments.text("dtype"); !dtype.empty()) {
+    Result<DType> parsed = parse_dtype(dtype);
+    if (!parsed.ok()) return std::move(parsed.error()).within("in --dtype");
+    request.select.dtype = *parsed;
+  }
+  if (std::string file = arguments.text("rename"); !file.empty()) {
+    SHARDWRIGHT_ASSIGN(request.select.rename, read_rename_file(file));
+  }
+  request.select.include = arguments.all("include");
+  request.select.exclude = arguments.all("exclude");
+  request.strict = arguments.has("strict");
+  request.overwrite = arguments.has("overwrite");
+  request.dry_run = arguments.has("dry-run");
+  request.manifest = arguments.has("manifest");
+  return request;
+}
+
+Json summary_json(const CopySummary& summary, bool plan) {
+  Json out = {{"type", plan ? "plan" : "summary"},
+              {"source", summary.source},
+              {"target", summary.target},
+              {"format", summary.format},
+              {"tensors", summary.tensors},
+              {"shards", summary.shards},
+              {"bytes_read", summary.bytes_read},
+              {"bytes_written", summary.bytes_written},
+              {"seconds", summary.seconds},
+              {"peak_memory_bytes", summary.peak_memory_bytes},
+              {"warnings", summary.warnings}};
+  if (plan) {
+    Json files = Json::array();
+    for (const auto& [file, size] : summary.objects) files.push_back({{"file", file}, {"size", size == kUnknown ? Json() : Json(size)}});
+    out["files"] = std::move(files);
+    out["reread"] = summary.reread;
+  }
+  return out;
+}
+
+void print_files(Output& output, const CopySummary& summary) {
+  const std::vector<Column> columns = {{"file", false, true}, {"size", true}};
+  print_table(output, columns, summary.objects.size(), [&](size_t row, std::vector<std::string>& cells) {
+    const auto& [file, size] = summary.objects[row];
+    cells = {file, size == kUnknown ? "?" : format_bytes(size)};
+  });
+}
+
+std::string reread_text(double factor) {
+  return factor > 1.005 ? fmt::format(" ({:.2f} times what is needed: encoded chunks are read again)", factor) : "";
+}
+
+void print_plan(Output& output, const CopySummary& summary) {
+  print_files(output, summary);
+  output.line(fmt::format("Would copy {} to {} as {}: read {}{}, write {} in {}. Nothing was written.", counted(summary.tensors, "tensor"),
+                          summary.target, summary.format, format_bytes(summary.bytes_read), reread_text(summary.reread),
+                          format_bytes(summary.bytes_written), counted(summary.objects.size(), "file")));
+}
+
+void print_summary(Output& output, const CopySummary& summary) {
+  if (output.verbose()) print_files(output, summary);
+  double speed = summary.seconds > 0 ? static_cast<double>(summary.bytes_written) / summary.seconds : 0;
+  output.line(fmt::format("Copied {} to {} as {} in {}", counted(summary.tensors, "tensor"), summary.target, summary.format,
+                          counted(summary.shards, "shard")));
+  output.line(output.styled(fmt::format("read {}{}, wrote {} in {} ({}/s), peak memory {}", format_bytes(summary.bytes_read),
+                                        reread_text(summary.reread), format_bytes(summary.bytes_written), format_seconds(summary.seconds),
+                                        format_bytes(static_cast<uint64_t>(speed)), format_bytes(summary.peak_memory_bytes)),
+                            Style::kDim));
+}
+
+}  // namespace
+
+Result<int> run_copy(Invocation& invocation) {
+  Output& output = invocation.output;
+  SHARDWRIGHT_ASSIGN(CopyRequest request, request_of(invocation));
+  Result<CopySummary> copied = [&] {
+    Progress progress(output, true);
+    return copy_checkpoint(request, progress.attach(invocation.job));
+  }();
+  if (!copied.ok()) return std::move(copied.error());
+  if (output.json()) {
+    json_line(output, summary_json(*copied, request.dry_run));
+    return 0;
+  }
+  for (const std::string& warning : copied->warnings) output.warning(warning);
+  if (request.dry_run) print_plan(output, *copied);
+  else if (!output.quiet()) print_summary(output, *copied);
+  return 0;
+}
+
+}  // namespace shardwright::cli

@@ -1,0 +1,179 @@
+"""Every JSON output has exactly the documented fields, in order, with the documented types."""
+
+import json
+
+import pytest
+
+NUMBER = (int, float)
+OPTIONAL_TEXT = (str, type(None))
+TENSOR = {"name": str, "dtype": str, "shape": list, "nbytes": int, "shard": OPTIONAL_TEXT, "offset": (int, type(None))}
+SHARD = {"file": str, "tensors": int, "nbytes": int}
+SUMMARY = {"type": str, "source": str, "target": str, "format": str, "tensors": int, "shards": int, "bytes_read": int,
+           "bytes_written": int, "seconds": NUMBER, "peak_memory_bytes": int, "warnings": list}
+STATUS = {"type": str, "phase": str, "bytes_done": int, "bytes_total": int, "bytes_per_second": int, "seconds": NUMBER}
+FINDING = {"type": str, "code": str, "path": OPTIONAL_TEXT, "tensor": OPTIONAL_TEXT, "offset": (int, type(None)), "found": OPTIONAL_TEXT,
+           "expected": OPTIONAL_TEXT, "message": str}
+VERIFIED = {"type": str, "path": str, "tensors": int, "bytes_checked": int, "findings": int, "manifest": bool, "full": bool,
+            "seconds": NUMBER}
+ERROR = {"type": str, "code": str, "message": str, "path": OPTIONAL_TEXT, "tensor": OPTIONAL_TEXT, "offset": (int, type(None)),
+         "found": OPTIONAL_TEXT, "expected": OPTIONAL_TEXT, "context": list, "hint": OPTIONAL_TEXT, "exit_code": int}
+FORMAT = {"name": str, "description": str, "files": str, "read": bool, "write": bool, "sharded": bool, "ties": bool, "metadata": bool,
+          "subbyte": bool}
+
+
+def check(value, fields):
+    assert list(value) == list(fields)
+    for name, kind in fields.items():
+        assert isinstance(value[name], kind), (name, value[name])
+        assert kind is bool or not isinstance(value[name], bool), (name, value[name])
+
+
+def refuse_constant(name):
+    raise ValueError(f"{name} is not JSON")
+
+
+def parse(text):
+    return json.loads(text, parse_constant=refuse_constant)
+
+
+@pytest.fixture
+def run_json(run):
+    def call(line, exit_code=0):
+        done = run(line)
+        assert done.returncode == exit_code, done.stderr
+        assert done.stderr == "" or exit_code > 1
+        return parse(done.stdout) if done.stdout.lstrip().startswith("[") or "\n{" not in done.stdout else [parse(row) for row in done.stdout.splitlines()]
+
+    return call
+
+
+def test_ls(run_json):
+    rows = run_json("shardwright ls --json small.safetensors")
+    for row in rows:
+        check(row, TENSOR)
+    by_name = {row["name"]: row for row in rows}
+    assert by_name["embed.weight"] | {"offset": 0} == {"name": "embed.weight", "dtype": "F32", "shape": [4, 3], "nbytes": 48,
+                                                       "shard": "small.safetensors", "offset": 0}
+    assert by_name["steps"]["shape"] == []
+
+
+def test_ls_offset_is_where_the_bytes_are(run_json, checkpoints):
+    row = next(row for row in run_json("shardwright --json ls small.safetensors embed.weight"))
+    with open(checkpoints / row["shard"], "rb") as file:
+        file.seek(row["offset"])
+        assert file.read(row["nbytes"]).hex() == "".join(map(lambda i: __import__("struct").pack("<f", i / 4).hex(), range(12)))
+
+
+def test_ls_collapse_and_shards(run_json):
+    for row in run_json("shardwright ls --json --collapse small.safetensors"):
+        check(row, {"name": str, "count": int, "dtype": str, "shape": list, "nbytes": int})
+    rows = run_json("shardwright ls --json --shards sharded")
+    assert [row["file"] for row in rows] == ["model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"]
+    for row in rows:
+        check(row, SHARD)
+
+
+def test_ls_of_nothing_is_an_empty_array(run):
+    assert parse(run("shardwright ls --json small.safetensors nomatch").stdout) == []
+
+
+def test_info(run_json):
+    info = run_json("shardwright info --json sharded")
+    check(info, {"path": str, "format": str, "tensors": int, "parameters": int, "nbytes": int, "dtypes": dict, "shards": list, "ties": dict,
+                 "metadata": dict})
+    assert info["path"] == "sharded" and info["tensors"] == 6 and info["parameters"] == 12 + 3 + 4 + 4 + 1
+    assert info["nbytes"] == 48 + 6 + 16 + 16 + 8
+    assert info["dtypes"] == {"F32": {"tensors": 4, "nbytes": 80}, "BF16": {"tensors": 1, "nbytes": 6}, "I64": {"tensors": 1, "nbytes": 8}}
+    for row in info["shards"]:
+        check(row, SHARD)
+    assert sum(row["nbytes"] for row in info["shards"]) == info["nbytes"]
+
+
+def test_show(run_json):
+    shown = run_json("shardwright show --json small.safetensors embed.weight --slice ::-2,1:")
+    assert shown == {"name": "embed.weight", "dtype": "F32", "shape": [2, 2], "values": [[2.5, 2.75], [1.0, 1.25]]}
+    assert run_json("shardwright show --json small.safetensors steps")["values"] == 7
+    assert run_json("shardwright show --json small.safetensors nothing")["values"] == []
+    stats = run_json("shardwright show --json small.safetensors head.bias --stats")
+    check(stats, {"name": str, "dtype": str, "shape": list, "elements": int, "min": NUMBER, "max": NUMBER, "mean": NUMBER, "nan": int,
+                  "infinite": int, "zero": int})
+    assert (stats["min"], stats["max"], stats["zero"]) == (-2, 1.5, 1)
+
+
+def test_copy(run_json, checkpoints):
+    rows = run_json("shardwright copy --json --progress always small.safetensors out")
+    rows = rows if isinstance(rows, list) else [rows]
+    check(rows[-1], SUMMARY)
+    assert rows[-1]["type"] == "summary" and rows[-1]["tensors"] == 6
+    for row in rows[:-1]:
+        check(row, STATUS)
+        assert row["type"] == "status"
+
+
+def test_copy_dry_run(run_json, checkpoints):
+    plan = run_json("shardwright copy --json --dry-run small.safetensors out")
+    check(plan, SUMMARY | {"files": list, "reread": NUMBER})
+    assert plan["type"] == "plan"
+    for row in plan["files"]:
+        check(row, {"file": str, "size": (int, type(None))})
+    assert not (checkpoints / "out").exists()
+
+
+def test_verify(run_json):
+    check(run_json("shardwright verify --json small.safetensors"), VERIFIED)
+    rows = run_json("shardwright verify --json cut.safetensors", exit_code=1)
+    for row in rows[:-1]:
+        check(row, FINDING)
+        assert row["type"] == "finding" and row["code"] == "corrupt"
+    check(rows[-1], VERIFIED)
+    assert rows[-1]["type"] == "summary" and rows[-1]["findings"] == len(rows) - 1 > 0
+
+
+def test_diff(run_json):
+    assert run_json("shardwright diff --json small.safetensors sharded") == []
+    rows = run_json("shardwright diff --json small.safetensors changed.safetensors", exit_code=1)
+    for row in rows:
+        check(row, {"name": str, "change": str, "max_abs_diff": (int, float, type(None))})
+    assert {row["name"]: (row["change"], row["max_abs_diff"]) for row in rows} == {
+        "embed.weight": ("value", 0.25), "nothing": ("removed", None), "extra": ("added", None)}
+
+
+def test_hash(run_json):
+    rows = run_json("shardwright hash --json small.safetensors")
+    for row in rows:
+        check(row, {"name": str, "dtype": str, "shape": list, "hash": str})
+        assert len(row["hash"]) == 32
+    other = run_json("shardwright hash --json sharded")
+    assert {row["name"]: row for row in rows} == {row["name"]: row for row in other}
+
+
+def test_reindex(run_json, checkpoints):
+    (checkpoints / "sharded" / "model.safetensors.index.json").unlink()
+    done = run_json("shardwright reindex --json sharded")
+    check(done, {"type": str, "index": str, "tensors": int, "shards": int, "added": list, "removed": list, "moved": list})
+    assert (done["type"], done["tensors"], done["shards"]) == ("summary", 6, 2)
+
+
+def test_formats(run_json):
+    rows = run_json("shardwright formats --json")
+    for row in rows:
+        check(row, FORMAT)
+    assert {row["name"]: row["write"] for row in rows}["safetensors"]
+
+
+@pytest.mark.parametrize("line, code, exit_code", [
+    ("shardwright ls --json missing.safetensors", "not_found", 3),
+    ("shardwright info cut.safetensors --json", "corrupt", 4),
+    ("SHARDWRIGHT_JSON=1 shardwright show small.safetensors no.such", "not_found", 3),
+    ("shardwright copy --json small.safetensors", "invalid_argument", 2),
+    ("shardwright --json nonsense", "invalid_argument", 2),
+    ("shardwright copy --json small.safetensors changed.safetensors", "already_exists", 9),
+    ("shardwright verify --json missing", "not_found", 3),
+    ("shardwright diff --json small.safetensors missing", "not_found", 3),
+])
+def test_error(run, line, code, exit_code):
+    done = run(line)
+    assert done.stdout == ""
+    error = parse(done.stderr)
+    check(error, ERROR)
+    assert (error["type"], error["code"], error["exit_code"], done.returncode) == ("error", code, exit_code, exit_code)
