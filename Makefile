@@ -10,8 +10,8 @@ CONFIGURE = cmake -S . -G Ninja $(shell command -v ccache >/dev/null && echo -DC
   $(shell command -v mold >/dev/null && echo -DCMAKE_EXE_LINKER_FLAGS=-fuse-ld=mold) --log-level=WARNING
 BUILD = cmake --build
 RELEASE = -DCMAKE_BUILD_TYPE=Release
-# Sanitized trees: light optimisation and line tables only, which halves their build time.
-SANITIZED = -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG="-O1 -g1" -DSHARDWRIGHT_CLI=OFF
+# Sanitized trees: g++ 12 takes 2.6 times as long at -O1 with ASan and UBSan as at -O0; the tests run for seconds either way.
+SANITIZED = -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG="-O0 -g1" -DSHARDWRIGHT_CLI=OFF
 # ThreadSanitizer of g++ 12 cannot live with more than 28 bits of address randomisation.
 NO_RANDOM = $(shell [ "$$(cat /proc/sys/vm/mmap_rnd_bits 2>/dev/null || echo 28)" -gt 28 ] && echo setarch -R)
 
