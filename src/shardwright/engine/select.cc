@@ -1,7 +1,6 @@
 #include "shardwright/engine/select.h"
 
 #include <algorithm>
-#include <numeric>
 #include <unordered_map>
 
 #include "shardwright/base/regex.h"
@@ -30,30 +29,6 @@ Status check_globs(const Catalog& from, const Selection& selection) {
     return error;
   }
   return {};
-}
-
-/// Ids by the place of their first byte, ties beside the tensor that keeps the bytes; tensors outside files stay where they are.
-std::vector<TensorId> byte_order(const Catalog& from) {
-  struct Key {
-    ObjectId object;
-    uint64_t offset;
-    auto operator<=>(const Key&) const = default;
-  };
-  std::vector<Key> keys(from.size(), {0, 0});
-  for (TensorId id = 0; id < from.size(); ++id) {
-    Place place;
-    if (auto flat = from.flat(id)) {
-      place = flat->place;
-    } else if (from.piece_count(id) > 0) {
-      place = from.pieces(id).front().place;
-    }
-    if (place.site == Place::kExtent) keys[id] = {place.object, place.offset};
-  }
-  std::vector<TensorId> order(from.size());
-  std::iota(order.begin(), order.end(), 0u);
-  auto before = [&](TensorId a, TensorId b) { return keys[a] < keys[b]; };
-  if (!std::is_sorted(order.begin(), order.end(), before)) std::stable_sort(order.begin(), order.end(), before);
-  return order;
 }
 
 class Renamer {
@@ -87,15 +62,14 @@ Result<Selected> select_tensors(const Catalog& from, const Selection& selection)
   SHARDWRIGHT_ASSIGN(auto renamer, Renamer::create(selection));
   if (selection.dtype && !floating(*selection.dtype))
     return fail(Code::kInvalidArgument, "only casts to floating types are made").with_found(std::string(dtype_row(*selection.dtype).name));
-  auto order = byte_order(from);
   bool plain = selection.include.empty() && selection.exclude.empty() && selection.rename.empty() && !selection.dtype;
-  if (plain && std::ranges::is_sorted(order)) return Selected{from, {}};
+  if (plain) return Selected{from, {}};
 
   Selected out;
   CatalogBuilder builder;
   std::unordered_map<TensorId, TensorId> kept;  // source tensor that holds bytes -> target tensor
   std::unordered_map<std::string, TensorId> taken;
-  for (TensorId id : order) {
+  for (TensorId id = 0; id < from.size(); ++id) {
     auto spec = from.spec(id);
     if (!included(selection, spec.name)) continue;
     SHARDWRIGHT_ASSIGN(auto name, renamer.apply(spec.name));

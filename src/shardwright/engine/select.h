@@ -8,7 +8,7 @@
 namespace shardwright {
 
 struct Selected {
-  Catalog want;                  ///< specs, ties, values and side files; in source byte order
+  Catalog want;                  ///< specs, ties, values and side files; in the source's order
   std::vector<TensorId> origin;  ///< source tensor of each; empty: the same ids
 };
 

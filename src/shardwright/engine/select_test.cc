@@ -28,11 +28,11 @@ std::vector<std::string> names_of(const Catalog& catalog) {
   return names;
 }
 
-TEST(Select, TakesSourceByteOrder) {
-  auto selected = select_tensors(source({"a", "b", "c"}), {});
+/// Not by offset: Keras's small variables lie before larger ones that were saved first, and its split goes by what was saved first.
+TEST(Select, KeepsTheOrderOfTheCatalogue) {
+  auto selected = select_tensors(source({"b", "a", "c"}), {});
   ASSERT_TRUE(selected.ok());
-  EXPECT_THAT(names_of(selected->want), ElementsAre("c", "b", "a"));
-  EXPECT_THAT(selected->origin, ElementsAre(2, 1, 0));
+  EXPECT_THAT(names_of(selected->want), ElementsAre("b", "a", "c"));
 }
 
 TEST(Select, GlobsCrossDotsAndSlashes) {

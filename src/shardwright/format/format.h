@@ -88,11 +88,13 @@ struct Format {
     bool write, sharded, ties, metadata, subbyte;
   } can;
   Confidence (*sniff)(Store&, std::string_view at);
-  /// Metadata only; never reads payload. Trusts no size, offset, name or nesting. Errors: kCorrupt, kUnsupported, kNotFound with the place.
+  /// Metadata only; never reads payload. Tensors in the order in which the checkpoint was written: of their bytes in the files, or, where those
+  /// do not tell (HDF5), as the file's structure does. Splits into shards go by it.
+  /// Trusts no size, offset, name or nesting. Errors: kCorrupt, kUnsupported, kNotFound with the place.
   Result<Catalog> (*open)(Store&, std::string_view at, const OpenOptions&);
   /// Objects of an existing set, entry points first, as far as they can be told even when it is broken: what a replacement removes.
   std::vector<std::string> (*members)(Store&, std::string_view at);
-  /// nullptr: read only. `want`: specs, ties, values; pieces are not looked at. One entry per tensor in source byte order.
+  /// nullptr: read only. `want`: specs, ties, values; pieces are not looked at. Its order is the source's (see open).
   Result<std::unique_ptr<Draft>> (*draft)(const Catalog& want, const WriteOptions&);
   /// Key and bytes of the index that the shards themselves call for; nullptr where a format has none. Shards are found by the old index's
   /// name pattern; an old index need not be there.
