@@ -71,7 +71,7 @@ std::string usage_line(const Command& command) {
 
 std::string general_help() {
   std::string out =
-      "shardwright: look at, copy and convert checkpoints of any size, in bounded memory\n\n"
+      "shardwright: look at, copy and convert checkpoints larger than memory\n\n"
       "Usage: shardwright VERB [options] [arguments]\n";
   for (Group group : {Group::kLook, Group::kMove, Group::kAbout}) {
     out += fmt::format("\n{}\n", group_title(group));

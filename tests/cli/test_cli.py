@@ -55,7 +55,7 @@ def all_cases():
             yield pytest.param(path, commands, id=f"{path.stem}: {title}")
 
 
-@pytest.mark.parametrize("path, commands", all_cases())
+@pytest.mark.parametrize("path, commands", list(all_cases()))
 def test_case(path, commands, run):
     for command in commands:
         done = run(command.line)
