@@ -10,12 +10,12 @@
 #include "shardwright/store/store.h"
 
 /// A claim of the contract; a libFuzzer finding when it does not hold.
-#define FUZZ_CLAIM(condition)                                                    \
-  do {                                                                           \
-    if (!(condition)) {                                                          \
+#define FUZZ_CLAIM(condition)                                                      \
+  do {                                                                             \
+    if (!(condition)) {                                                            \
       std::fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, __LINE__, #condition); \
-      std::abort();                                                              \
-    }                                                                            \
+      std::abort();                                                                \
+    }                                                                              \
   } while (false)
 
 namespace shardwright {

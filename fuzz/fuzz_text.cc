@@ -20,7 +20,8 @@ bool matches_by_definition(std::string_view pattern, std::string_view name) {
     }
     return false;
   }
-  return !name.empty() && (pattern[0] == '?' || pattern[0] == name[0]) && matches_by_definition(pattern.substr(1), name.substr(1));
+  return !name.empty() && (pattern[0] == '?' || pattern[0] == name[0]) &&
+         matches_by_definition(pattern.substr(1), name.substr(1));
 }
 
 void check_paths(std::string_view text) {

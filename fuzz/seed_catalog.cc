@@ -11,7 +11,8 @@ using namespace shardwright;
 
 void save(const std::string& path, const Catalog& catalog) {
   const Bytes bytes = catalog.serialize();
-  std::ofstream(path, std::ios::binary).write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
+  std::ofstream(path, std::ios::binary)
+      .write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
 }
 
 Catalog built(CatalogBuilder& builder) {

@@ -27,7 +27,9 @@ std::string scientific(DType dtype, double value) {
     bool narrow = dtype == DType::kF32 || dtype == DType::kC64;
     for (int digits = 0; digits < 17; ++digits) {
       std::string text = fmt::format("{:.{}e}", value, digits);
-      if (narrow ? std::strtof(text.c_str(), nullptr) == static_cast<float>(value) : std::strtod(text.c_str(), nullptr) == value) return text;
+      if (narrow ? std::strtof(text.c_str(), nullptr) == static_cast<float>(value)
+                 : std::strtod(text.c_str(), nullptr) == value)
+        return text;
     }
     return fmt::format("{:.17e}", value);
   }
@@ -46,7 +48,8 @@ std::string positional(DType dtype, double value) {
   if (shortest.find('.') == shortest.npos) fraction = 0;
   int after_point = fraction - std::atoi(shortest.c_str() + e + 1);
   bool cut = after_point > 8;
-  std::string text = fmt::format("{:.{}f}", cut ? value : std::strtod(shortest.c_str(), nullptr), std::clamp(after_point, 0, 8));
+  std::string text =
+      fmt::format("{:.{}f}", cut ? value : std::strtod(shortest.c_str(), nullptr), std::clamp(after_point, 0, 8));
   if (text.find('.') == text.npos) return text + ".";
   if (cut) text.erase(text.find_last_not_of('0') + 1);
   return text;
@@ -78,15 +81,19 @@ class FloatFormat {
       std::string word = std::isnan(value) ? "nan" : value < 0 ? "-inf" : plus_ ? "+inf" : "inf";
       return std::string(left_ + right_ + 1 - std::min(left_ + right_ + 1, word.size()), ' ') + word;
     }
-    std::string number = signed_text(value, exponent_ ? fmt::format("{:.{}e}", value, digits_) : positional(dtype_, value));
+    std::string number =
+        signed_text(value, exponent_ ? fmt::format("{:.{}e}", value, digits_) : positional(dtype_, value));
     if (exponent_ && digits_ == 0) number.insert(number.find('e'), ".");
     size_t point = number.find('.');
     size_t after = number.size() - point - 1;
-    return std::string(left_ - std::min(left_, point), ' ') + number + std::string(right_ - std::min(right_, after), ' ');
+    return std::string(left_ - std::min(left_, point), ' ') + number +
+           std::string(right_ - std::min(right_, after), ' ');
   }
 
  private:
-  std::string signed_text(double value, std::string text) const { return plus_ && !std::signbit(value) ? "+" + text : text; }
+  std::string signed_text(double value, std::string text) const {
+    return plus_ && !std::signbit(value) ? "+" + text : text;
+  }
 
   void measure(double value) {
     std::string text = signed_text(value, exponent_ ? scientific(dtype_, value) : positional(dtype_, value));
@@ -125,7 +132,8 @@ std::vector<std::string> element_texts(DType dtype, const std::vector<Element>& 
   if (kind == Kind::kComplex) {
     texts = float_texts(dtype, elements, false);
     std::vector<std::string> imaginary = float_texts(dtype, elements, true);
-    for (size_t i = 0; i < texts.size(); ++i) texts[i] += imaginary[i].insert(imaginary[i].find_last_not_of(' ') + 1, "j");
+    for (size_t i = 0; i < texts.size(); ++i)
+      texts[i] += imaginary[i].insert(imaginary[i].find_last_not_of(' ') + 1, "j");
     return texts;
   }
   size_t width = 0;
@@ -192,10 +200,12 @@ std::string shortest_text(DType dtype, double value) {
   std::string digits = scientific(dtype, value);
   double magnitude = std::fabs(value);
   if (magnitude != 0 && (magnitude < 1e-4 || magnitude >= 1e16)) return digits;
-  return fmt::format("{}", std::strtod(digits.c_str(), nullptr)) + (value == std::trunc(value) && magnitude < 1e16 ? ".0" : "");
+  return fmt::format("{}", std::strtod(digits.c_str(), nullptr)) +
+         (value == std::trunc(value) && magnitude < 1e16 ? ".0" : "");
 }
 
-std::string array_text(DType dtype, std::span<const int64_t> shape, bool short_form, const std::vector<Element>& shown, size_t width) {
+std::string array_text(DType dtype, std::span<const int64_t> shape, bool short_form, const std::vector<Element>& shown,
+                       size_t width) {
   if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return "[]";
   Kind kind = dtype_row(dtype).kind;
   if (shape.empty() && kind == Kind::kFloat) return shortest_text(dtype, shown[0].real);

@@ -44,7 +44,8 @@ constexpr ArgumentRow kCopyArguments[] = {
 };
 constexpr ArgumentRow kDiffArguments[] = {{"A", "one checkpoint"}, {"B", "the other, in any format"}};
 constexpr ArgumentRow kReindexArguments[] = {{"DIRECTORY", "the directory with the shards"}};
-constexpr ArgumentRow kCompletionArguments[] = {{"SHELL", "bash, zsh or fish", true, Completes::kNothing, "bash|zsh|fish"}};
+constexpr ArgumentRow kCompletionArguments[] = {
+    {"SHELL", "bash, zsh or fish", true, Completes::kNothing, "bash|zsh|fish"}};
 constexpr ArgumentRow kHelpArguments[] = {{"VERB", "what to explain", false, Completes::kVerb}};
 
 constexpr OptionRow kLsOptions[] = {
@@ -64,7 +65,8 @@ constexpr OptionRow kCopyOptions[] = {
     {"", "dtype", "DTYPE", "cast floating tensors: bf16, float16, F32, ...", "", false, Completes::kDtype},
     {"", "include", "GLOB", "only tensors whose name matches; may be repeated", "", true},
     {"", "exclude", "GLOB", "without those; may be repeated", "", true},
-    {"", "rename", "FILE", "JSON object from Python regular expression to replacement, applied in order", "", false, Completes::kPath},
+    {"", "rename", "FILE", "JSON object from Python regular expression to replacement, applied in order", "", false,
+     Completes::kPath},
     {"", "overwrite", "", "replace a checkpoint that is there"},
     {"", "strict", "", "a tensor larger than a shard is an error, not a warning"},
     {"", "manifest", "", "also write shardwright.manifest.json: checksums for 'verify --full'"},
@@ -82,104 +84,163 @@ constexpr OptionRow kHashOptions[] = {{"", "write", "", "also write shardwright.
 constexpr OptionRow kReindexOptions[] = {{"n", "dry-run", "", "say what would change, write nothing"}};
 
 constexpr Command kCommands[] = {
-    {"ls", kListAlias, Group::kLook, "list tensors",
+    {"ls",
+     kListAlias,
+     Group::kLook,
+     "list tensors",
      "Lists the tensors of a checkpoint: name, dtype, shape and size. Reads headers only.\n\n"
-     "With --json: an array of {name, dtype, shape, nbytes, shard, offset}; offset is null when the tensor is encoded or in parts. "
+     "With --json: an array of {name, dtype, shape, nbytes, shard, offset}; offset is null when the tensor is encoded "
+     "or in parts. "
      "With --collapse {name, count, dtype, shape, nbytes}, with --shards {file, tensors, nbytes}.",
-     kLsArguments, kLsOptions,
+     kLsArguments,
+     kLsOptions,
      {{{"What is in it", "shardwright ls model.safetensors"},
        {"Where the attention weights lie", "shardwright ls -l model/ '*attn*weight'"},
        {"The layers of a large model at a glance", "shardwright ls --collapse model/"}}},
      run_ls},
-    {"info", kInspectAlias, Group::kLook, "describe a checkpoint",
-     "Prints format, number of tensors and parameters, sizes by dtype and by shard, tied names and metadata. Reads headers only.\n\n"
-     "With --json: {path, format, tensors, parameters, nbytes, dtypes: {BF16: {tensors, nbytes}}, shards: [{file, tensors, nbytes}], "
+    {"info",
+     kInspectAlias,
+     Group::kLook,
+     "describe a checkpoint",
+     "Prints format, number of tensors and parameters, sizes by dtype and by shard, tied names and metadata. Reads "
+     "headers only.\n\n"
+     "With --json: {path, format, tensors, parameters, nbytes, dtypes: {BF16: {tensors, nbytes}}, shards: [{file, "
+     "tensors, nbytes}], "
      "ties: {alias: kept}, metadata}. Ties count once in parameters and nbytes.",
-     kPath, {},
+     kPath,
+     {},
      {{{"A directory with an index", "shardwright info model/"},
        {"A Keras archive", "shardwright info model.keras"},
        {"How many parameters", "shardwright info --json model/ | jq .parameters"}}},
      run_info},
-    {"show", {}, Group::kLook, "print values of a tensor",
+    {"show",
+     {},
+     Group::kLook,
+     "print values of a tensor",
      "Prints the values of one tensor as NumPy does, long ones in short form, and reads only what it prints.\n\n"
      "With --json: {name, dtype, shape, values}, the values nested lists, complete; NaN and infinities are strings. "
      "With --stats {name, dtype, shape, elements, min, max, mean, nan, infinite, zero}.",
-     kShowArguments, kShowOptions,
+     kShowArguments,
+     kShowOptions,
      {{{"A tensor in short form", "shardwright show model.safetensors lm_head.weight"},
        {"Its first two rows", "shardwright show model.safetensors lm_head.weight --slice 0:2,:"},
        {"Is there a NaN?", "shardwright show model.safetensors lm_head.weight --stats"}}},
      run_show},
-    {"diff", {}, Group::kLook, "compare two checkpoints",
-     "Compares two checkpoints of any formats by name, dtype, shape and value. Exit code 0: the same, 1: different, more: an error.\n\n"
+    {"diff",
+     {},
+     Group::kLook,
+     "compare two checkpoints",
+     "Compares two checkpoints of any formats by name, dtype, shape and value. Exit code 0: the same, 1: different, "
+     "more: an error.\n\n"
      "With --json: an array of {name, change, max_abs_diff}; change is added, removed, dtype, shape or value.",
-     kDiffArguments, kDiffOptions,
+     kDiffArguments,
+     kDiffOptions,
      {{{"Did the conversion change anything?", "shardwright diff model.safetensors model.weights.h5"},
        {"Within the rounding of bfloat16", "shardwright diff --tolerance rel=8e-3 model/ model-bf16/"},
        {"Which tensors were added", "shardwright diff --names-only old/ new/"}}},
      run_diff},
-    {"verify", kCheckAlias, Group::kLook, "check a checkpoint",
-     "Checks headers, sizes, the index against the headers both ways, and that every tensor is whole; with --full all bytes, and the "
+    {"verify",
+     kCheckAlias,
+     Group::kLook,
+     "check a checkpoint",
+     "Checks headers, sizes, the index against the headers both ways, and that every tensor is whole; with --full all "
+     "bytes, and the "
      "manifest where there is one. Exit code 0: sound, 1: something was found.\n\n"
-     "With --json: one object a line: {type: \"finding\", code, path, tensor, offset, found, expected, message}, then a summary "
+     "With --json: one object a line: {type: \"finding\", code, path, tensor, offset, found, expected, message}, then "
+     "a summary "
      "{type: \"summary\", path, tensors, bytes_checked, findings, manifest, full, seconds}.",
-     kPath, kVerifyOptions,
+     kPath,
+     kVerifyOptions,
      {{{"After a download", "shardwright verify model/"},
        {"Every byte, against the manifest", "shardwright verify --full model/"},
        {"Against a manifest kept elsewhere", "shardwright verify --against model.manifest.json model/"}}},
      run_verify},
-    {"hash", kManifestAlias, Group::kLook, "hash every tensor",
-     "Prints a hash of every tensor's values (XXH3-128 in segments of 64 MiB), the same in every format and sharding.\n\n"
+    {"hash",
+     kManifestAlias,
+     Group::kLook,
+     "hash every tensor",
+     "Prints a hash of every tensor's values (XXH3-128 in segments of 64 MiB), the same in every format and "
+     "sharding.\n\n"
      "With --json: an array of {name, dtype, shape, hash}.",
-     kPath, kHashOptions,
+     kPath,
+     kHashOptions,
      {{{"Hashes of all tensors", "shardwright hash model/"},
        {"Leave a manifest for later checks", "shardwright hash --write model/"},
        {"Find tensors that are equal", "shardwright hash model/ | sort | uniq -D -w 32"}}},
      run_hash},
-    {"copy", kCopyAliases, Group::kMove, "copy, convert, change the shard size",
-     "Copies a checkpoint into another format or shard size within the memory limit. All or nothing: the target appears when it is "
+    {"copy",
+     kCopyAliases,
+     Group::kMove,
+     "copy, convert, change the shard size",
+     "Copies a checkpoint into another format or shard size within the memory limit. All or nothing: the target "
+     "appears when it is "
      "complete. Copying onto the source replaces it. Configuration and tokenizer files are carried along.\n\n"
-     "Without --to the name of TARGET decides: .safetensors, .weights.h5, .weights.json, .keras, else a directory of safetensors. "
+     "Without --to the name of TARGET decides: .safetensors, .weights.h5, .weights.json, .keras, else a directory of "
+     "safetensors. "
      "Sizes: 5GB is 5*10^9 bytes, 5GiB is 5*2^30.\n\n"
-     "With --json: {type: \"status\", ...} while it runs, at the end {type: \"summary\", source, target, format, tensors, shards, bytes_read, "
-     "bytes_written, seconds, peak_memory_bytes, warnings}; with --dry-run the same of type \"plan\", with files: [{file, size}] and reread.",
-     kCopyArguments, kCopyOptions,
+     "With --json: {type: \"status\", ...} while it runs, at the end {type: \"summary\", source, target, format, "
+     "tensors, shards, bytes_read, "
+     "bytes_written, seconds, peak_memory_bytes, warnings}; with --dry-run the same of type \"plan\", with files: "
+     "[{file, size}] and reread.",
+     kCopyArguments,
+     kCopyOptions,
      {{{"Change the shard size", "shardwright copy --max-shard-size 2GB model/ model-2gb/"},
        {"To Keras, in bfloat16", "shardwright copy --dtype bf16 model/ model.weights.h5"},
        {"What would be written", "shardwright copy --dry-run model/ model.weights.json"}}},
      run_copy},
-    {"reindex", {}, Group::kMove, "rebuild the index of a sharded checkpoint",
+    {"reindex",
+     {},
+     Group::kMove,
+     "rebuild the index of a sharded checkpoint",
      "Writes the index anew from the headers of the shards, when it is lost or stale.\n\n"
      "With --json: {type: \"summary\" (or \"plan\"), index, tensors, shards, added, removed, moved}.",
-     kReindexArguments, kReindexOptions,
+     kReindexArguments,
+     kReindexOptions,
      {{{"Rebuild it", "shardwright reindex model/"},
        {"What would change", "shardwright reindex --dry-run model/"},
        {"And check the result", "shardwright reindex model/ && shardwright verify model/"}}},
      run_reindex},
-    {"formats", {}, Group::kAbout, "list formats",
+    {"formats",
+     {},
+     Group::kAbout,
+     "list formats",
      "Lists the formats, how each is recognised, and what it can do.\n\n"
      "With --json: an array of {name, description, files, read, write, sharded, ties, metadata, subbyte}.",
-     {}, {},
+     {},
+     {},
      {{{"All formats", "shardwright formats"},
        {"As JSON", "shardwright formats --json"},
        {"Those that can be written", "shardwright formats --json | jq -r '.[] | select(.write) | .name'"}}},
      run_formats},
-    {"completion", {}, Group::kAbout, "print a completion script for a shell",
+    {"completion",
+     {},
+     Group::kAbout,
+     "print a completion script for a shell",
      "Prints a script that teaches the shell to complete verbs, options, files and tensor names.",
-     kCompletionArguments, {},
+     kCompletionArguments,
+     {},
      {{{"bash, for this session", "source <(shardwright completion bash)"},
        {"zsh", "shardwright completion zsh > ~/.zfunc/_shardwright"},
        {"fish", "shardwright completion fish > ~/.config/fish/completions/shardwright.fish"}}},
      run_completion},
-    {"man", {}, Group::kAbout, "print the manual page",
+    {"man",
+     {},
+     Group::kAbout,
+     "print the manual page",
      "Prints the manual page as mdoc, made from the same table as the help texts.",
-     {}, {},
+     {},
+     {},
      {{{"Read it", "shardwright man | man -l -"},
        {"Install it", "shardwright man > ~/.local/share/man/man1/shardwright.1"},
        {"As HTML", "shardwright man | mandoc -T html > shardwright.html"}}},
      run_man},
-    {"help", {}, Group::kAbout, "explain a verb",
+    {"help",
+     {},
+     Group::kAbout,
+     "explain a verb",
      "Prints the list of verbs, or the help of one.",
-     kHelpArguments, {},
+     kHelpArguments,
+     {},
      {{{"All verbs", "shardwright help"},
        {"One verb", "shardwright help copy"},
        {"The same", "shardwright copy --help"}}},
@@ -202,7 +263,9 @@ std::string_view group_title(Group group) {
 
 const Command* find_command(std::string_view name) {
   for (const Command& command : kCommands) {
-    if (command.name == name || std::find(command.aliases.begin(), command.aliases.end(), name) != command.aliases.end()) return &command;
+    if (command.name == name ||
+        std::find(command.aliases.begin(), command.aliases.end(), name) != command.aliases.end())
+      return &command;
   }
   return nullptr;
 }

@@ -16,9 +16,9 @@ struct Invocation;
 enum class Completes : uint8_t { kNothing, kPath, kTensor, kFormat, kDtype, kVerb };
 
 struct OptionRow {
-  std::string_view short_name;    ///< "l"; may be empty
-  std::string_view name;          ///< "long", without dashes; also names the variable SHARDWRIGHT_LONG
-  std::string_view value;         ///< "SIZE"; empty: a flag
+  std::string_view short_name;  ///< "l"; may be empty
+  std::string_view name;        ///< "long", without dashes; also names the variable SHARDWRIGHT_LONG
+  std::string_view value;       ///< "SIZE"; empty: a flag
   std::string_view help;
   std::string_view choices = "";  ///< "auto|always|never"; empty: anything
   bool repeats = false;           ///< may be given several times

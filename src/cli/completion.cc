@@ -74,7 +74,8 @@ std::string bash_value(const OptionRow& option) {
   std::string flags = option.short_name.empty() ? "" : fmt::format("-{}|", option.short_name);
   std::vector<std::string> words = words_of(option.choices, option.completes);
   std::string action = !words.empty() ? fmt::format("_shardwright_words {}", fmt::join(words, " "))
-                       : option.completes == Completes::kPath ? "_shardwright_files" : ":";
+                       : option.completes == Completes::kPath ? "_shardwright_files"
+                                                              : ":";
   return fmt::format("    {}--{}) {}; return ;;\n", flags, option.name, action);
 }
 
@@ -98,20 +99,23 @@ std::string bash_script() {
   for (const Command& command : command_table()) {
     add_values(command.options);
     verbs += all_names(command, " ") + " ";
-    cases += fmt::format("    {})\n      if [[ $cur == -* ]]; then _shardwright_words {}{}; return; fi\n", all_names(command, "|"),
-                         option_words(command.options), option_words(global_options()));
+    cases += fmt::format("    {})\n      if [[ $cur == -* ]]; then _shardwright_words {}{}; return; fi\n",
+                         all_names(command, "|"), option_words(command.options), option_words(global_options()));
     std::string arms;
-    for (size_t i = 0; i < command.arguments.size(); ++i) arms += fmt::format("        {}) {} ;;\n", i, bash_argument(command.arguments[i]));
+    for (size_t i = 0; i < command.arguments.size(); ++i)
+      arms += fmt::format("        {}) {} ;;\n", i, bash_argument(command.arguments[i]));
     if (!arms.empty()) cases += fmt::format("      case $arguments in\n{}      esac\n", arms);
     cases += "      ;;\n";
   }
-  return std::string(kBashHead) +
-         fmt::format("      {}) ((i++)) ;;\n      -*) ;;\n"
-                     "      *) if [[ -z $verb ]]; then verb=${{COMP_WORDS[i]}}; else ((arguments++ == 0)) && path=${{COMP_WORDS[i]}}; fi ;;\n"
-                     "    esac\n  done\n  case $prev in\n{}  esac\n  case $verb in\n"
-                     "    \"\") if [[ $cur == -* ]]; then _shardwright_words {}; else _shardwright_words {}; fi ;;\n{}  esac\n}}\n"
-                     "complete -F _shardwright shardwright\n",
-                     taking, values, option_words(global_options()), verbs, cases);
+  return std::string(kBashHead) + fmt::format(
+                                      "      {}) ((i++)) ;;\n      -*) ;;\n"
+                                      "      *) if [[ -z $verb ]]; then verb=${{COMP_WORDS[i]}}; else ((arguments++ == "
+                                      "0)) && path=${{COMP_WORDS[i]}}; fi ;;\n"
+                                      "    esac\n  done\n  case $prev in\n{}  esac\n  case $verb in\n"
+                                      "    \"\") if [[ $cur == -* ]]; then _shardwright_words {}; else "
+                                      "_shardwright_words {}; fi ;;\n{}  esac\n}}\n"
+                                      "complete -F _shardwright shardwright\n",
+                                      taking, values, option_words(global_options()), verbs, cases);
 }
 
 // ---- zsh
@@ -119,9 +123,12 @@ std::string bash_script() {
 std::string zsh_quoted(std::string_view text) {
   std::string out;
   for (char c : text) {
-    if (c == '\'') out += "'\\''";
-    else if (c == '[' || c == ']' || c == ':' || c == '\\') out += std::string("\\") + c;
-    else out += c;
+    if (c == '\'')
+      out += "'\\''";
+    else if (c == '[' || c == ']' || c == ':' || c == '\\')
+      out += std::string("\\") + c;
+    else
+      out += c;
   }
   return out;
 }
@@ -134,7 +141,8 @@ std::string zsh_action(std::string_view choices, Completes completes) {
 }
 
 std::string zsh_option(const OptionRow& option) {
-  std::string value = option.value.empty() ? "" : fmt::format(":{}:{}", option.value, zsh_action(option.choices, option.completes));
+  std::string value =
+      option.value.empty() ? "" : fmt::format(":{}:{}", option.value, zsh_action(option.choices, option.completes));
   std::string help = zsh_quoted(option.help), repeat = option.repeats ? "*" : "";
   std::string out = fmt::format(" \\\n        '{}--{}[{}]{}'", repeat, option.name, help, value);
   if (!option.short_name.empty()) out += fmt::format(" \\\n        '-{}[{}]{}'", option.short_name, help, value);
@@ -150,7 +158,8 @@ std::string zsh_script() {
     for (const OptionRow& option : global_options()) cases += zsh_option(option);
     for (size_t i = 0; i < command.arguments.size(); ++i) {
       const ArgumentRow& argument = command.arguments[i];
-      cases += fmt::format(" \\\n        '{}{}:{}:{}'", i + 1, argument.required ? "" : ":", argument.name, zsh_action(argument.choices, argument.completes));
+      cases += fmt::format(" \\\n        '{}{}:{}:{}'", i + 1, argument.required ? "" : ":", argument.name,
+                           zsh_action(argument.choices, argument.completes));
     }
     cases += "\n      ;;\n";
   }
@@ -195,9 +204,12 @@ std::string fish_option(const OptionRow& option, const std::string& condition) {
   if (!option.short_name.empty()) out += fmt::format(" -s {}", option.short_name);
   out += fmt::format(" -l {} -d {}", option.name, fish_quoted(option.help));
   std::vector<std::string> words = words_of(option.choices, option.completes);
-  if (!words.empty()) out += fmt::format(" -x -a '{}'", fmt::join(words, " "));
-  else if (option.completes == Completes::kPath) out += " -r -F";
-  else if (!option.value.empty()) out += " -x";
+  if (!words.empty())
+    out += fmt::format(" -x -a '{}'", fmt::join(words, " "));
+  else if (option.completes == Completes::kPath)
+    out += " -r -F";
+  else if (!option.value.empty())
+    out += " -x";
   return out + "\n";
 }
 
@@ -212,13 +224,15 @@ std::string fish_script() {
   std::string verbs;
   for (const Command& command : command_table()) verbs += all_names(command, " ") + " ";
   for (const Command& command : command_table()) {
-    out += fmt::format("complete -c shardwright -n 'not __fish_seen_subcommand_from {}' -a {} -d {}\n", verbs, command.name, fish_quoted(command.summary));
+    out += fmt::format("complete -c shardwright -n 'not __fish_seen_subcommand_from {}' -a {} -d {}\n", verbs,
+                       command.name, fish_quoted(command.summary));
     std::string names = all_names(command, " ");
     for (const OptionRow& option : command.options) out += fish_option(option, names);
     for (const ArgumentRow& argument : command.arguments) {
-      std::string offer = argument.completes == Completes::kPath     ? "-F"
-                          : argument.completes == Completes::kTensor ? "-a '(__shardwright_tensors)'"
-                                                                     : fmt::format("-a '{}'", fmt::join(words_of(argument.choices, argument.completes), " "));
+      std::string offer = argument.completes == Completes::kPath ? "-F"
+                          : argument.completes == Completes::kTensor
+                              ? "-a '(__shardwright_tensors)'"
+                              : fmt::format("-a '{}'", fmt::join(words_of(argument.choices, argument.completes), " "));
       out += fmt::format("complete -c shardwright -n '__fish_seen_subcommand_from {}' {}\n", names, offer);
     }
   }

@@ -25,14 +25,17 @@ struct Run {
 std::vector<Run> runs_of(const Indices& wanted, int64_t reach) {
   std::vector<Run> runs;
   for (size_t i = 0; i < wanted.size(); ++i) {
-    if (i > 0 && std::abs(wanted[i] - wanted[i - 1]) <= reach) runs.back().end = i + 1;
-    else runs.push_back({i, i + 1});
+    if (i > 0 && std::abs(wanted[i] - wanted[i - 1]) <= reach)
+      runs.back().end = i + 1;
+    else
+      runs.push_back({i, i + 1});
   }
   return runs;
 }
 
 /// Calls visit(at) for every at[d] in [0, sizes[d]), in C order. No size is zero.
-Status for_each_position(const std::vector<size_t>& sizes, const std::function<Status(const std::vector<size_t>&)>& visit) {
+Status for_each_position(const std::vector<size_t>& sizes,
+                         const std::function<Status(const std::vector<size_t>&)>& visit) {
   std::vector<size_t> at(sizes.size());
   while (true) {
     SHARDWRIGHT_TRY(visit(at));
@@ -61,14 +64,16 @@ Box readable_box(const Catalog::Spec& spec, const std::vector<Indices>& indices,
   Box box;
   for (size_t d = 0; d < indices.size(); ++d) {
     auto begin = indices[d].begin();
-    auto [low, high] = std::minmax_element(begin + static_cast<std::ptrdiff_t>(runs[d].begin), begin + static_cast<std::ptrdiff_t>(runs[d].end));
+    auto [low, high] = std::minmax_element(begin + static_cast<std::ptrdiff_t>(runs[d].begin),
+                                           begin + static_cast<std::ptrdiff_t>(runs[d].end));
     box.start.push_back(*low);
     box.extent.push_back(*high - *low + 1);
   }
   int64_t block = dtype_row(spec.dtype).block_elems;
   if (block == 1) return box;
   if (spec.shape.empty() || spec.shape.back() % block != 0) return Box::whole(spec.shape);
-  int64_t end = static_cast<int64_t>(round_up(static_cast<uint64_t>(box.start.back() + box.extent.back()), static_cast<uint64_t>(block)));
+  int64_t end = static_cast<int64_t>(
+      round_up(static_cast<uint64_t>(box.start.back() + box.extent.back()), static_cast<uint64_t>(block)));
   box.start.back() -= box.start.back() % block;
   box.extent.back() = end - box.start.back();
   return box;
@@ -81,7 +86,8 @@ Status read_run(const TensorSource& source, const std::vector<Indices>& indices,
   Box box = readable_box(spec, indices, runs);
   std::optional<uint64_t> bytes = bytes_of_elements(spec.dtype, box.elements());
   if (!bytes || (dtype_row(spec.dtype).block_elems > 1 && *bytes > kWholeBytes)) {
-    return fail(Code::kUnsupported, "rows of this tensor do not start at bytes, and it is too large to be read whole").at_tensor(std::string(spec.name));
+    return fail(Code::kUnsupported, "rows of this tensor do not start at bytes, and it is too large to be read whole")
+        .at_tensor(std::string(spec.name));
   }
   Bytes data(*bytes);
   SHARDWRIGHT_TRY(read_box(source.checkpoint, source.tensor, box, data, source.plan));

@@ -20,6 +20,7 @@ struct TensorSource {
 /// Elements at every combination of the indices (one list per dimension, in any order), in C order of the lists. Reads little more than
 /// those elements; memory grows with their number. Errors: those of read_box(); kUnsupported for large tensors of sub-byte types whose
 /// rows do not start at bytes.
-Result<std::vector<Element>> read_elements(const TensorSource& source, const std::vector<std::vector<int64_t>>& indices);
+Result<std::vector<Element>> read_elements(const TensorSource& source,
+                                           const std::vector<std::vector<int64_t>>& indices);
 
 }  // namespace shardwright::cli

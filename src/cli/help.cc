@@ -84,9 +84,11 @@ std::string general_help() {
   }
   out += "\nOptions of every verb\n" + option_rows(global_options());
   out += "\n" +
-         wrap("Every option can also be given as a variable: SHARDWRIGHT_MEMORY=64MiB. Sizes: 5GB is 5*10^9 bytes, 5GiB is 5*2^30. "
-              "'shardwright VERB --help' explains a verb, 'shardwright man' is the manual.",
-              kWidth, 0) +
+         wrap(
+             "Every option can also be given as a variable: SHARDWRIGHT_MEMORY=64MiB. Sizes: 5GB is 5*10^9 bytes, 5GiB "
+             "is 5*2^30. "
+             "'shardwright VERB --help' explains a verb, 'shardwright man' is the manual.",
+             kWidth, 0) +
          "\n";
   return out;
 }

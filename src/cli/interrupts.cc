@@ -13,12 +13,12 @@ extern "C" void on_signal(int) { caught = 1; }
 }  // namespace
 
 void catch_interrupts() {
-  struct sigaction action {};
+  struct sigaction action{};
   action.sa_handler = on_signal;
   action.sa_flags = static_cast<int>(SA_RESETHAND | SA_RESTART);
   ::sigemptyset(&action.sa_mask);
   for (int signal : {SIGINT, SIGTERM}) {
-    struct sigaction before {};
+    struct sigaction before{};
     ::sigaction(signal, nullptr, &before);
     if (before.sa_handler != SIG_IGN) ::sigaction(signal, &action, nullptr);  // nohup and background jobs ignore SIGINT
   }

@@ -16,7 +16,9 @@ void JsonArray::next_row() {
   empty_ = false;
 }
 
-std::string json_text(const Json& value, int indent) { return value.dump(indent, ' ', false, Json::error_handler_t::replace); }
+std::string json_text(const Json& value, int indent) {
+  return value.dump(indent, ' ', false, Json::error_handler_t::replace);
+}
 
 Json shape_json(std::span<const int64_t> shape) {
   Json out = Json::array();

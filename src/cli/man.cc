@@ -11,14 +11,22 @@ namespace {
 std::string escaped(std::string_view text) {
   std::string out;
   for (char c : text) {
-    if (c == '\\') out += "\\e";
-    else if (c == '-') out += "\\-";
-    else if (c == '"') out += "\\(dq";
-    else if (c == '\'') out += "\\(aq";
-    else if (c == '`') out += "\\(ga";
-    else if (c == '^') out += "\\(ha";
-    else if (c == '~') out += "\\(ti";
-    else out += c;
+    if (c == '\\')
+      out += "\\e";
+    else if (c == '-')
+      out += "\\-";
+    else if (c == '"')
+      out += "\\(dq";
+    else if (c == '\'')
+      out += "\\(aq";
+    else if (c == '`')
+      out += "\\(ga";
+    else if (c == '^')
+      out += "\\(ha";
+    else if (c == '~')
+      out += "\\(ti";
+    else
+      out += c;
   }
   return !out.empty() && out[0] == '.' ? "\\&" + out : out;
 }
@@ -45,8 +53,9 @@ std::string option_items(std::span<const OptionRow> options) {
   std::string out;
   for (const OptionRow& option : options) {
     std::string value = option.value.empty() ? "" : fmt::format(" Ar {}", option.value);
-    out += option.short_name.empty() ? fmt::format(".It Fl \\-{}{}\n", escaped(option.name), value)
-                                     : fmt::format(".It Fl {} , Fl \\-{}{}\n", option.short_name, escaped(option.name), value);
+    out += option.short_name.empty()
+               ? fmt::format(".It Fl \\-{}{}\n", escaped(option.name), value)
+               : fmt::format(".It Fl {} , Fl \\-{}{}\n", option.short_name, escaped(option.name), value);
     out += escaped(option.help) + ".\n";
     std::string_view choices = option.choices;
     if (choices.empty()) continue;
@@ -72,19 +81,23 @@ std::string verb_section(const Command& command) {
     out += ".\n";
   }
   std::string items;
-  for (const ArgumentRow& argument : command.arguments) items += fmt::format(".It Ar {}\n{}.\n", argument.name, escaped(argument.help));
+  for (const ArgumentRow& argument : command.arguments)
+    items += fmt::format(".It Ar {}\n{}.\n", argument.name, escaped(argument.help));
   if (!items.empty()) out += ".Bl -tag -width Ds\n" + items + ".El\n";
   return out + option_items(command.options);
 }
 
 std::string environment_section() {
-  std::string out = ".Sh ENVIRONMENT\nEvery long option can be given as a variable; the command line wins.\n.Bl -tag -width Ds\n";
+  std::string out =
+      ".Sh ENVIRONMENT\nEvery long option can be given as a variable; the command line wins.\n.Bl -tag -width Ds\n";
   auto add = [&](const OptionRow& option) {
     std::string name = variable_name(option);
     if (!name.empty()) out += fmt::format(".It Ev {}\nas\n.Fl \\-{} .\n", name, escaped(option.name));
   };
   for (const OptionRow& option : global_options()) add(option);
-  out += ".It Ev SHARDWRIGHT_ Ns Ar OPTION\nlikewise for the options of a verb, in capitals with underscores: SHARDWRIGHT_MAX_SHARD_SIZE.\n";
+  out +=
+      ".It Ev SHARDWRIGHT_ Ns Ar OPTION\nlikewise for the options of a verb, in capitals with underscores: "
+      "SHARDWRIGHT_MAX_SHARD_SIZE.\n";
   return out + ".It Ev NO_COLOR\nno colour, unless\n.Fl \\-color\nsays otherwise.\n.El\n";
 }
 
@@ -106,15 +119,18 @@ std::string example_section() {
 }
 
 constexpr std::string_view kJson =
-    ".Sh JSON\nWith\n.Fl \\-json\nresults are JSON on standard output and nothing else; errors are one object on standard error:\n"
+    ".Sh JSON\nWith\n.Fl \\-json\nresults are JSON on standard output and nothing else; errors are one object on "
+    "standard error:\n"
     "{type: \\(dqerror\\(dq, code, message, path, tensor, offset, found, expected, context, hint, exit_code}.\n"
-    "Dtypes are spelled as in safetensors, shapes are in the order of NumPy, sizes are bytes, offsets are from the start of the file.\n"
+    "Dtypes are spelled as in safetensors, shapes are in the order of NumPy, sizes are bytes, offsets are from the "
+    "start of the file.\n"
     "Fields that do not apply are null.\nVerbs that take long print one object a line, each with a type:\n"
     "status {phase, bytes_done, bytes_total, bytes_per_second, seconds}, finding, and summary at the end.\n";
 
 std::string manual() {
   std::string out =
-      ".Dd November 29, 2026\n.Dt SHARDWRIGHT 1\n.Os\n.Sh NAME\n.Nm shardwright\n.Nd look at, copy and convert checkpoints of any size\n"
+      ".Dd November 29, 2026\n.Dt SHARDWRIGHT 1\n.Os\n.Sh NAME\n.Nm shardwright\n.Nd look at, copy and convert "
+      "checkpoints of any size\n"
       ".Sh SYNOPSIS\n.Nm\n.Ar verb\n.Op Ar options\n.Op Ar arguments\n.Sh DESCRIPTION\n.Nm\n"
       "moves the tensors of checkpoints between formats and shard sizes, in bounded memory, and looks into them.\n"
       "A checkpoint is a file, an index file, or a directory; its format is told by its content.\n"

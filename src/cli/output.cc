@@ -76,7 +76,8 @@ std::string Output::paint(std::string_view text, Style style, bool color) const 
 void Output::message(std::string_view kind, Style style, std::string_view text) {
   flush();
   write_all(kErr, options_.json ? json_text(Json{{"type", kind}, {"message", text}}) + "\n"
-                                : fmt::format("shardwright: {} {}\n", paint(fmt::format("{}:", kind), style, color_stderr_), printable(text)));
+                                : fmt::format("shardwright: {} {}\n",
+                                              paint(fmt::format("{}:", kind), style, color_stderr_), printable(text)));
 }
 
 void Output::warning(std::string_view text) {
@@ -104,7 +105,8 @@ void Output::error(const Error& error, int exit_code) {
     write_all(kErr, json_text(object) + "\n");
     return;
   }
-  std::string text = fmt::format("shardwright: {} {}\n", paint("error:", Style::kRed, color_stderr_), printable(error.text()));
+  std::string text =
+      fmt::format("shardwright: {} {}\n", paint("error:", Style::kRed, color_stderr_), printable(error.text()));
   for (const std::string& line : error.context) text += fmt::format("  {}\n", printable(line));
   if (!error.hint.empty()) text += fmt::format("Hint: {}\n", printable(error.hint));
   write_all(kErr, text);

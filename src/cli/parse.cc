@@ -78,7 +78,8 @@ Error unexpected(const std::string& word, const Command* command, const std::vec
     std::string of = command ? " of " + in_quotes(command->name) : "";
     return usage("unknown option " + in_quotes(name) + of, did_you_mean(name, names, command));
   }
-  return usage("one argument too many: " + in_quotes(word), command ? "usage: " + usage_line(*command) : see_help(nullptr));
+  return usage("one argument too many: " + in_quotes(word),
+               command ? "usage: " + usage_line(*command) : see_help(nullptr));
 }
 
 /// Fills `arguments` from the words. The library throws; nothing leaves this function.
@@ -89,7 +90,8 @@ Status read_words(std::vector<std::string> words, const Command* command, const 
   app.allow_extras();
   std::vector<std::pair<std::string, CLI::Option*>> options;
   for (const OptionRow& row : rows) {
-    std::string names = (row.short_name.empty() ? "" : "-" + std::string(row.short_name) + ",") + "--" + std::string(row.name);
+    std::string names =
+        (row.short_name.empty() ? "" : "-" + std::string(row.short_name) + ",") + "--" + std::string(row.name);
     CLI::Option* option = row.value.empty() ? app.add_flag(names) : app.add_option(names);
     options.emplace_back(row.name, option->multi_option_policy(CLI::MultiOptionPolicy::TakeAll));
   }
@@ -103,7 +105,8 @@ Status read_words(std::vector<std::string> words, const Command* command, const 
   std::vector<std::string> rest = app.remaining();
   auto is_option = [](const std::string& word) { return word.size() > 1 && word[0] == '-' && word != "--"; };
   auto wrong = std::find_if(rest.begin(), rest.end(), is_option);
-  if (wrong == rest.end()) wrong = std::find_if(rest.begin(), rest.end(), [](const std::string& word) { return word != "--"; });
+  if (wrong == rest.end())
+    wrong = std::find_if(rest.begin(), rest.end(), [](const std::string& word) { return word != "--"; });
   if (wrong != rest.end()) return unexpected(*wrong, command, rows);
   for (auto& [name, option] : options) arguments.set(name, option->results());
   return {};

@@ -11,7 +11,7 @@ namespace shardwright::cli {
 struct Parsed {
   const Command* command = nullptr;  ///< nullptr: no verb, help or version was asked for
   bool help = false, version = false;
-  Arguments arguments;               ///< of the verb and the global options
+  Arguments arguments;  ///< of the verb and the global options
   OutputOptions output;
   JobOptions job;
 };

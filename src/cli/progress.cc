@@ -45,14 +45,16 @@ std::string joined(const std::vector<std::string>& parts) {
 
 }  // namespace
 
-std::string progress_line(std::string_view phase, uint64_t done, uint64_t total, double speed, size_t width, bool utf8) {
+std::string progress_line(std::string_view phase, uint64_t done, uint64_t total, double speed, size_t width,
+                          bool utf8) {
   double share = total == 0 ? 0 : std::min(1.0, static_cast<double>(done) / static_cast<double>(total));
   std::string percent = total == 0 ? "" : fmt::format("{:3.0f}%", std::min(share * 100, done < total ? 99.0 : 100.0));
   std::string bytes = fmt::format("{:>8}", format_bytes(done));
   if (total != 0) bytes += " of " + format_bytes(total);
   std::string pace = fmt::format("{:>10}/s", speed > 0 ? format_bytes(static_cast<uint64_t>(speed)) : "-");
   std::string left;
-  if (total != 0) left = "ETA " + (speed > 0 ? clock_text(static_cast<double>(total - std::min(done, total)) / speed) : "-:--");
+  if (total != 0)
+    left = "ETA " + (speed > 0 ? clock_text(static_cast<double>(total - std::min(done, total)) / speed) : "-:--");
   std::vector<std::string> parts = {fmt::format("{:<7}", phase), "", percent, bytes, pace, left};
   size_t taken = display_width(joined(parts));
   if (total != 0 && taken + 10 <= width) {
@@ -92,7 +94,8 @@ double Progress::bytes_per_second(Clock::time_point now, uint64_t done) {
   while (samples_.size() > 1 && now - samples_.front().at > kSpeedWindow) samples_.pop_front();
   samples_.push_back({now, done});
   double elapsed = seconds_between(samples_.front().at, now);
-  return elapsed < 0.2 || done < samples_.front().done ? 0 : static_cast<double>(done - samples_.front().done) / elapsed;
+  return elapsed < 0.2 || done < samples_.front().done ? 0
+                                                       : static_cast<double>(done - samples_.front().done) / elapsed;
 }
 
 bool Progress::update(std::string_view phase, uint64_t done, uint64_t total) {
@@ -103,7 +106,8 @@ bool Progress::update(std::string_view phase, uint64_t done, uint64_t total) {
   }
   double speed = bytes_per_second(now, done);
   bool always = output_.options().progress == When::kAlways;
-  if (line_ && (always ? !drawn_ || now - last_ >= kDrawEvery : now - start_ >= kPatience && now - last_ >= kDrawEvery)) {
+  if (line_ &&
+      (always ? !drawn_ || now - last_ >= kDrawEvery : now - start_ >= kPatience && now - last_ >= kDrawEvery)) {
     last_ = now;
     draw(phase, done, total, speed);
   }
@@ -125,8 +129,8 @@ void Progress::draw(std::string_view phase, uint64_t done, uint64_t total, doubl
 void Progress::status(std::string_view phase, uint64_t done, uint64_t total, double speed) {
   drawn_ = true;
   output_.line(fmt::format(
-      R"({{"type": "status", "phase": "{}", "bytes_done": {}, "bytes_total": {}, "bytes_per_second": {}, "seconds": {:.3f}}})", phase, done,
-      total, static_cast<uint64_t>(speed), seconds_between(start_, last_)));
+      R"({{"type": "status", "phase": "{}", "bytes_done": {}, "bytes_total": {}, "bytes_per_second": {}, "seconds": {:.3f}}})",
+      phase, done, total, static_cast<uint64_t>(speed), seconds_between(start_, last_)));
   output_.flush();
 }
 

@@ -25,7 +25,8 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
 }
 
 Error bad(std::string_view part) {
-  return fail(Code::kInvalidArgument, "'" + std::string(part) + "' is no index or slice").with_hint("like 3, -1, 0:4, ::2 or ... for one dimension, commas between");
+  return fail(Code::kInvalidArgument, "'" + std::string(part) + "' is no index or slice")
+      .with_hint("like 3, -1, 0:4, ::2 or ... for one dimension, commas between");
 }
 
 /// "" is nullopt. Numbers are kept within +-2^62, far outside any tensor, so that sums cannot overflow.
@@ -65,7 +66,8 @@ Result<Range> one_range(std::string_view part, int64_t extent, size_t dimension)
   if (!index) return bad(part);
   int64_t at = *index < 0 ? *index + extent : *index;
   if (at < 0 || at >= extent) {
-    return fail(Code::kInvalidArgument, "index " + std::string(part) + " is outside of dimension " + std::to_string(dimension))
+    return fail(Code::kInvalidArgument,
+                "index " + std::string(part) + " is outside of dimension " + std::to_string(dimension))
         .with_expected("0 to " + std::to_string(extent - 1));
   }
   return Range{at, 1, 1, true};
@@ -80,7 +82,9 @@ Result<std::vector<Range>> parse_slice(std::string_view text, std::span<const in
   auto dots = std::find(parts.begin(), parts.end(), "...");
   size_t given = parts.size() - (dots != parts.end());
   if (given > shape.size()) {
-    return fail(Code::kInvalidArgument, "the slice has more dimensions than the tensor").with_found(std::to_string(given)).with_expected("at most " + std::to_string(shape.size()));
+    return fail(Code::kInvalidArgument, "the slice has more dimensions than the tensor")
+        .with_found(std::to_string(given))
+        .with_expected("at most " + std::to_string(shape.size()));
   }
   if (dots != parts.end()) dots = parts.erase(dots);
   parts.insert(dots, shape.size() - given, ":");

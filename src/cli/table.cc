@@ -16,7 +16,8 @@ void fit(std::span<const Column> columns, std::vector<size_t>& widths, size_t wi
   while (total > width) {
     size_t widest = columns.size();
     for (size_t c = 0; c < columns.size(); ++c) {
-      if (columns[c].flexible && widths[c] > kNarrowest && (widest == columns.size() || widths[c] > widths[widest])) widest = c;
+      if (columns[c].flexible && widths[c] > kNarrowest && (widest == columns.size() || widths[c] > widths[widest]))
+        widest = c;
     }
     if (widest == columns.size()) return;
     --widths[widest];
@@ -30,7 +31,8 @@ void print_row(Output& output, std::span<const Column> columns, const std::vecto
   size_t owed = 0;  // blanks before the next cell; none are left at the end of a line
   for (size_t c = 0; c < columns.size(); ++c) {
     std::string text = printable(cells[c]);
-    if (output.width() != 0 && columns[c].flexible) text = cut_middle(text, std::max<size_t>(widths[c], 3), output.utf8());
+    if (output.width() != 0 && columns[c].flexible)
+      text = cut_middle(text, std::max<size_t>(widths[c], 3), output.utf8());
     size_t taken = display_width(text), blank = widths[c] > taken ? widths[c] - taken : 0;
     if (text.empty()) {
       owed += widths[c] + kGap;

@@ -12,9 +12,9 @@
 namespace shardwright::cli {
 
 struct Column {
-  std::string_view title;     ///< printed when any column has one
-  bool right = false;         ///< numbers
-  bool flexible = false;      ///< cut in the middle when the terminal is too narrow
+  std::string_view title;  ///< printed when any column has one
+  bool right = false;      ///< numbers
+  bool flexible = false;   ///< cut in the middle when the terminal is too narrow
   Style style = Style::kPlain;
 };
 

@@ -22,7 +22,10 @@ Character next_character(std::string_view text) {
   auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
   unsigned char lead = byte(0);
   if (lead < 0x80) return {lead, 1};
-  size_t length = lead >= 0xF0 && lead < 0xF5 ? 4 : lead >= 0xE0 && lead < 0xF0 ? 3 : lead >= 0xC2 && lead < 0xE0 ? 2 : 0;
+  size_t length = lead >= 0xF0 && lead < 0xF5   ? 4
+                  : lead >= 0xE0 && lead < 0xF0 ? 3
+                  : lead >= 0xC2 && lead < 0xE0 ? 2
+                                                : 0;
   if (length == 0 || text.size() < length) return {};
   uint32_t code = lead & (0x7Fu >> length);
   for (size_t i = 1; i < length; ++i) {
@@ -43,14 +46,30 @@ bool within(uint32_t code, std::initializer_list<std::pair<uint32_t, uint32_t>> 
 
 /// Controls, line separators, and what turns the direction of text or is invisible.
 bool steers(uint32_t code) {
-  return within(code, {{0, 0x1F}, {0x7F, 0x9F}, {0xAD, 0xAD}, {0x61C, 0x61C}, {0x200B, 0x200F}, {0x2028, 0x202E},
-                       {0x2060, 0x206F}, {0xFEFF, 0xFEFF}, {0xFFF9, 0xFFFB}, {0xE0000, 0xE007F}});
+  return within(code, {{0, 0x1F},
+                       {0x7F, 0x9F},
+                       {0xAD, 0xAD},
+                       {0x61C, 0x61C},
+                       {0x200B, 0x200F},
+                       {0x2028, 0x202E},
+                       {0x2060, 0x206F},
+                       {0xFEFF, 0xFEFF},
+                       {0xFFF9, 0xFFFB},
+                       {0xE0000, 0xE007F}});
 }
 
 size_t columns_of(uint32_t code) {
   if (within(code, {{0x300, 0x36F}, {0x1AB0, 0x1AFF}, {0x20D0, 0x20FF}, {0xFE00, 0xFE0F}, {0xFE20, 0xFE2F}})) return 0;
-  bool wide = within(code, {{0x1100, 0x115F}, {0x2E80, 0x303E}, {0x3041, 0xA4CF}, {0xAC00, 0xD7A3}, {0xF900, 0xFAFF},
-                            {0xFE30, 0xFE6F}, {0xFF00, 0xFF60}, {0xFFE0, 0xFFE6}, {0x1F300, 0x1FAFF}, {0x20000, 0x3FFFD}});
+  bool wide = within(code, {{0x1100, 0x115F},
+                            {0x2E80, 0x303E},
+                            {0x3041, 0xA4CF},
+                            {0xAC00, 0xD7A3},
+                            {0xF900, 0xFAFF},
+                            {0xFE30, 0xFE6F},
+                            {0xFF00, 0xFF60},
+                            {0xFFE0, 0xFFE6},
+                            {0x1F300, 0x1FAFF},
+                            {0x20000, 0x3FFFD}});
   return wide ? 2 : 1;
 }
 

@@ -34,7 +34,9 @@ Result<std::vector<std::pair<std::string, std::string>>> read_rename_file(const 
     }
   }
   if (!rules->is_object() || out.size() != rules->size()) {
-    return fail(Code::kInvalidArgument, "a rename file is one JSON object of strings").at_path(path).with_expected(R"({"^model\\.": ""})");
+    return fail(Code::kInvalidArgument, "a rename file is one JSON object of strings")
+        .at_path(path)
+        .with_expected(R"({"^model\\.": ""})");
   }
   return out;
 }
@@ -50,7 +52,8 @@ Result<CopyRequest> request_of(const Invocation& invocation) {
     for (const Format* format : format_table()) names.emplace_back(format->name);
     std::vector<std::string> near = nearest_names(request.format, names, 1);
     return fail(Code::kInvalidArgument, "unknown format '" + request.format + "'")
-        .with_hint(near.empty() ? "one of " + fmt::format("{}", fmt::join(names, ", ")) : "did you mean '" + near[0] + "'?");
+        .with_hint(near.empty() ? "one of " + fmt::format("{}", fmt::join(names, ", "))
+                                : "did you mean '" + near[0] + "'?");
   }
   if (std::string size = arguments.text("max-shard-size"); !size.empty()) {
     Result<uint64_t> bytes = parse_size(size);
@@ -75,20 +78,16 @@ Result<CopyRequest> request_of(const Invocation& invocation) {
 }
 
 Json summary_json(const CopySummary& summary, bool plan) {
-  Json out = {{"type", plan ? "plan" : "summary"},
-              {"source", summary.source},
-              {"target", summary.target},
-              {"format", summary.format},
-              {"tensors", summary.tensors},
-              {"shards", summary.shards},
-              {"bytes_read", summary.bytes_read},
-              {"bytes_written", summary.bytes_written},
-              {"seconds", summary.seconds},
-              {"peak_memory_bytes", summary.peak_memory_bytes},
+  Json out = {{"type", plan ? "plan" : "summary"}, {"source", summary.source},
+              {"target", summary.target},          {"format", summary.format},
+              {"tensors", summary.tensors},        {"shards", summary.shards},
+              {"bytes_read", summary.bytes_read},  {"bytes_written", summary.bytes_written},
+              {"seconds", summary.seconds},        {"peak_memory_bytes", summary.peak_memory_bytes},
               {"warnings", summary.warnings}};
   if (plan) {
     Json files = Json::array();
-    for (const auto& [file, size] : summary.objects) files.push_back({{"file", file}, {"size", size == kUnknown ? Json() : Json(size)}});
+    for (const auto& [file, size] : summary.objects)
+      files.push_back({{"file", file}, {"size", size == kUnknown ? Json() : Json(size)}});
     out["files"] = std::move(files);
     out["reread"] = summary.reread;
   }
@@ -109,20 +108,22 @@ std::string reread_text(double factor) {
 
 void print_plan(Output& output, const CopySummary& summary) {
   print_files(output, summary);
-  output.line(fmt::format("Would copy {} to {} as {}: read {}{}, write {} in {}. Nothing was written.", counted(summary.tensors, "tensor"),
-                          summary.target, summary.format, format_bytes(summary.bytes_read), reread_text(summary.reread),
+  output.line(fmt::format("Would copy {} to {} as {}: read {}{}, write {} in {}. Nothing was written.",
+                          counted(summary.tensors, "tensor"), summary.target, summary.format,
+                          format_bytes(summary.bytes_read), reread_text(summary.reread),
                           format_bytes(summary.bytes_written), counted(summary.objects.size(), "file")));
 }
 
 void print_summary(Output& output, const CopySummary& summary) {
   if (output.verbose()) print_files(output, summary);
   double speed = summary.seconds > 0 ? static_cast<double>(summary.bytes_written) / summary.seconds : 0;
-  output.line(fmt::format("Copied {} to {} as {} in {}", counted(summary.tensors, "tensor"), summary.target, summary.format,
-                          counted(summary.shards, "shard")));
-  output.line(output.styled(fmt::format("read {}{}, wrote {} in {} ({}/s), peak memory {}", format_bytes(summary.bytes_read),
-                                        reread_text(summary.reread), format_bytes(summary.bytes_written), format_seconds(summary.seconds),
-                                        format_bytes(static_cast<uint64_t>(speed)), format_bytes(summary.peak_memory_bytes)),
-                            Style::kDim));
+  output.line(fmt::format("Copied {} to {} as {} in {}", counted(summary.tensors, "tensor"), summary.target,
+                          summary.format, counted(summary.shards, "shard")));
+  output.line(output.styled(
+      fmt::format("read {}{}, wrote {} in {} ({}/s), peak memory {}", format_bytes(summary.bytes_read),
+                  reread_text(summary.reread), format_bytes(summary.bytes_written), format_seconds(summary.seconds),
+                  format_bytes(static_cast<uint64_t>(speed)), format_bytes(summary.peak_memory_bytes)),
+      Style::kDim));
 }
 
 }  // namespace
@@ -140,8 +141,10 @@ Result<int> run_copy(Invocation& invocation) {
     return 0;
   }
   for (const std::string& warning : copied->warnings) output.warning(warning);
-  if (request.dry_run) print_plan(output, *copied);
-  else if (!output.quiet()) print_summary(output, *copied);
+  if (request.dry_run)
+    print_plan(output, *copied);
+  else if (!output.quiet())
+    print_summary(output, *copied);
   return 0;
 }
 

@@ -15,7 +15,8 @@ namespace shardwright::cli {
 namespace {
 
 Error bad_tolerance(const std::string& text) {
-  return fail(Code::kInvalidArgument, "--tolerance cannot be '" + text + "'").with_hint("like 1e-3 (relative) or rel=1e-3,abs=1e-6");
+  return fail(Code::kInvalidArgument, "--tolerance cannot be '" + text + "'")
+      .with_hint("like 1e-3 (relative) or rel=1e-3,abs=1e-6");
 }
 
 /// "1e-3", "rel=1e-3", "abs=1e-6", "rel=1e-3,abs=1e-6".

@@ -27,12 +27,13 @@ Result<int> run_formats(Invocation& invocation) {
     for (const Format* format : formats) output.line(format->name);
     return 0;
   }
-  const std::vector<Column> abilities = {{"format"}, {"read"}, {"write"}, {"sharded"}, {"ties"}, {"metadata"}, {"sub-byte"}};
+  const std::vector<Column> abilities = {{"format"}, {"read"},     {"write"},   {"sharded"},
+                                         {"ties"},   {"metadata"}, {"sub-byte"}};
   print_table(output, abilities, formats.size(), [&](size_t row, std::vector<std::string>& cells) {
     const Format& format = *formats[row];
     auto mark = [](bool yes) { return std::string(yes ? "yes" : "-"); };
-    cells = {std::string(format.name), mark(format.open != nullptr), mark(format.can.write), mark(format.can.sharded), mark(format.can.ties),
-             mark(format.can.metadata), mark(format.can.subbyte)};
+    cells = {std::string(format.name), mark(format.open != nullptr), mark(format.can.write),  mark(format.can.sharded),
+             mark(format.can.ties),    mark(format.can.metadata),    mark(format.can.subbyte)};
   });
   output.line("");
   const std::vector<Column> files = {{"format"}, {"files", false, true}};

@@ -17,7 +17,10 @@ Result<int> run_hash(Invocation& invocation) {
   if (output.json()) {
     JsonArray array(output);
     for (const TensorHash& row : *hashed) {
-      array.add(Json{{"name", row.name}, {"dtype", dtype_row(row.dtype).name}, {"shape", shape_json(row.shape)}, {"hash", row.hash}});
+      array.add(Json{{"name", row.name},
+                     {"dtype", dtype_row(row.dtype).name},
+                     {"shape", shape_json(row.shape)},
+                     {"hash", row.hash}});
     }
     return 0;
   }

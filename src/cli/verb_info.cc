@@ -46,21 +46,18 @@ Json info_json(const Checkpoint& checkpoint) {
   }
   std::vector<ShardContent> contents = shard_contents(catalog);
   for (size_t i = 0; i < contents.size(); ++i) {
-    shards.push_back({{"file", catalog.objects()[i].key}, {"tensors", contents[i].tensors}, {"nbytes", contents[i].nbytes}});
+    shards.push_back(
+        {{"file", catalog.objects()[i].key}, {"tensors", contents[i].tensors}, {"nbytes", contents[i].nbytes}});
   }
   for (TensorId tensor = 0; tensor < catalog.size() && catalog.tie_count() > 0; ++tensor) {
     TensorId kept = catalog.same_as(tensor);
     // push_back, not operator[]: that one searches, and there may be many ties.
     if (kept != tensor) ties.push_back({std::string(catalog.spec(tensor).name), std::string(catalog.spec(kept).name)});
   }
-  return Json{{"path", checkpoint.path},
-              {"format", checkpoint.format->name},
-              {"tensors", catalog.size()},
-              {"parameters", parameter_count(catalog)},
-              {"nbytes", catalog.total_bytes()},
-              {"dtypes", std::move(dtypes)},
-              {"shards", std::move(shards)},
-              {"ties", std::move(ties)},
+  return Json{{"path", checkpoint.path},         {"format", checkpoint.format->name},
+              {"tensors", catalog.size()},       {"parameters", parameter_count(catalog)},
+              {"nbytes", catalog.total_bytes()}, {"dtypes", std::move(dtypes)},
+              {"shards", std::move(shards)},     {"ties", std::move(ties)},
               {"metadata", metadata_of(catalog)}};
 }
 
@@ -69,7 +66,8 @@ using Rows = std::vector<std::vector<std::string>>;
 /// The first rows of a long list, and how to see the others.
 constexpr size_t kMostRows = 8;
 
-void add_list(Rows& rows, std::string_view title, const std::vector<std::string>& lines, bool all, std::string_view more) {
+void add_list(Rows& rows, std::string_view title, const std::vector<std::string>& lines, bool all,
+              std::string_view more) {
   size_t shown = all || lines.size() <= kMostRows + 1 ? lines.size() : kMostRows;
   for (size_t i = 0; i < shown; ++i) rows.push_back({i == 0 ? std::string(title) : "", lines[i]});
   if (shown < lines.size()) rows.push_back({"", fmt::format("and {} more ({})", lines.size() - shown, more)});
@@ -79,7 +77,8 @@ std::vector<std::string> shard_lines(const Catalog& catalog) {
   std::vector<std::string> lines;
   std::vector<ShardContent> contents = shard_contents(catalog);
   for (size_t i = 0; i < contents.size(); ++i) {
-    lines.push_back(fmt::format("{}: {}, {}", catalog.objects()[i].key, counted(contents[i].tensors, "tensor"), format_bytes(contents[i].nbytes)));
+    lines.push_back(fmt::format("{}: {}, {}", catalog.objects()[i].key, counted(contents[i].tensors, "tensor"),
+                                format_bytes(contents[i].nbytes)));
   }
   return lines;
 }
@@ -102,7 +101,8 @@ Rows info_rows(const Checkpoint& checkpoint, bool all) {
                {"size", format_bytes(catalog.total_bytes())}};
   std::vector<std::string> lines;
   for (const ByDtype& row : by_dtype(catalog)) {
-    lines.push_back(fmt::format("{}: {}, {}", dtype_row(row.dtype).name, counted(row.tensors, "tensor"), format_bytes(row.nbytes)));
+    lines.push_back(
+        fmt::format("{}: {}, {}", dtype_row(row.dtype).name, counted(row.tensors, "tensor"), format_bytes(row.nbytes)));
   }
   add_list(rows, "dtypes", lines, true, "");
   add_list(rows, "files", shard_lines(catalog), all, "ls --shards");
@@ -114,8 +114,8 @@ Rows info_rows(const Checkpoint& checkpoint, bool all) {
   add_list(rows, "ties", lines, all, "info -v");
   lines.clear();
   Json metadata = metadata_of(catalog);
-  for (auto& [key, value] : metadata.items()) {
-    lines.push_back(key + ": " + (value.is_string() ? value.get<std::string>() : json_text(value)));
+  for (auto entry = metadata.begin(); entry != metadata.end(); ++entry) {
+    lines.push_back(entry.key() + ": " + (entry->is_string() ? entry->get<std::string>() : json_text(*entry)));
   }
   add_list(rows, "metadata", lines, all, "info -v");
   lines.clear();

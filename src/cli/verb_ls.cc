@@ -22,9 +22,11 @@ std::vector<TensorId> chosen(Invocation& invocation, const Catalog& catalog) {
     if (glob.empty() || glob_match(glob, catalog.spec(tensor).name)) ids.push_back(tensor);
   }
   if (order == "name") {
-    std::sort(ids.begin(), ids.end(), [&](TensorId a, TensorId b) { return catalog.spec(a).name < catalog.spec(b).name; });
+    std::sort(ids.begin(), ids.end(),
+              [&](TensorId a, TensorId b) { return catalog.spec(a).name < catalog.spec(b).name; });
   } else if (order == "size") {
-    std::stable_sort(ids.begin(), ids.end(), [&](TensorId a, TensorId b) { return catalog.spec(a).nbytes() > catalog.spec(b).nbytes(); });
+    std::stable_sort(ids.begin(), ids.end(),
+                     [&](TensorId a, TensorId b) { return catalog.spec(a).nbytes() > catalog.spec(b).nbytes(); });
   }
   if (arguments.has("reverse")) std::reverse(ids.begin(), ids.end());
   return ids;
@@ -44,8 +46,10 @@ void print_json(Output& output, const Catalog& catalog, const std::vector<Tensor
     fmt::format_to(std::back_inserter(out), R"({{"name": {}, "dtype": "{}", "shape": [{}], "nbytes": {}, "shard": )",
                    json_quote(spec.name), dtype_row(spec.dtype).name, fmt::join(spec.shape, ", "), spec.nbytes());
     out += where.shard.empty() ? "null" : json_quote(where.shard);
-    if (where.offset) fmt::format_to(std::back_inserter(out), R"(, "offset": {}}})", *where.offset);
-    else out += R"(, "offset": null})";
+    if (where.offset)
+      fmt::format_to(std::back_inserter(out), R"(, "offset": {}}})", *where.offset);
+    else
+      out += R"(, "offset": null})";
     output.flush_if_full();
   }
 }
@@ -77,7 +81,9 @@ void print_total(Output& output, const Catalog& catalog, const std::vector<Tenso
     elements += catalog.spec(tensor).elements();
     nbytes += catalog.spec(tensor).nbytes();
   }
-  output.line(output.styled(fmt::format("{}, {}, {}", counted(ids.size(), "tensor"), counted(elements, "parameter"), format_bytes(nbytes)), Style::kDim));
+  output.line(output.styled(
+      fmt::format("{}, {}, {}", counted(ids.size(), "tensor"), counted(elements, "parameter"), format_bytes(nbytes)),
+      Style::kDim));
 }
 
 bool is_number(std::string_view text) {
@@ -134,8 +140,11 @@ void print_collapsed(Output& output, const Catalog& catalog, const std::vector<T
     JsonArray array(output);
     for (const Layers& group : groups) {
       Catalog::Spec spec = catalog.spec(group.first);
-      array.add(Json{{"name", group.name}, {"count", group.count}, {"dtype", dtype_row(spec.dtype).name},
-                     {"shape", shape_json(spec.shape)}, {"nbytes", group.nbytes}});
+      array.add(Json{{"name", group.name},
+                     {"count", group.count},
+                     {"dtype", dtype_row(spec.dtype).name},
+                     {"shape", shape_json(spec.shape)},
+                     {"nbytes", group.nbytes}});
     }
     return;
   }
@@ -143,7 +152,8 @@ void print_collapsed(Output& output, const Catalog& catalog, const std::vector<T
   print_table(output, columns, groups.size(), [&](size_t row, std::vector<std::string>& cells) {
     const Layers& group = groups[row];
     Catalog::Spec spec = catalog.spec(group.first);
-    cells = {group.name, std::to_string(group.count), std::string(dtype_row(spec.dtype).name), shape_text(spec.shape), format_bytes(group.nbytes)};
+    cells = {group.name, std::to_string(group.count), std::string(dtype_row(spec.dtype).name), shape_text(spec.shape),
+             format_bytes(group.nbytes)};
   });
 }
 
@@ -160,7 +170,9 @@ void print_shards(Output& output, const Catalog& catalog) {
   print_table(output, columns, shards.size(), [&](size_t row, std::vector<std::string>& cells) {
     cells = {catalog.objects()[row].key, format_count(shards[row].tensors), format_bytes(shards[row].nbytes)};
   });
-  if (!output.quiet()) output.line(output.styled(fmt::format("{}, {}", counted(shards.size(), "file"), format_bytes(catalog.total_bytes())), Style::kDim));
+  if (!output.quiet())
+    output.line(output.styled(
+        fmt::format("{}, {}", counted(shards.size(), "file"), format_bytes(catalog.total_bytes())), Style::kDim));
 }
 
 }  // namespace
@@ -174,14 +186,16 @@ Result<int> run_ls(Invocation& invocation) {
     return 0;
   }
   std::vector<TensorId> ids = chosen(invocation, catalog);
-  if (ids.empty() && invocation.arguments.has("GLOB")) output.warning("no tensor matches '" + invocation.arguments.text("GLOB") + "'");
+  if (ids.empty() && invocation.arguments.has("GLOB"))
+    output.warning("no tensor matches '" + invocation.arguments.text("GLOB") + "'");
   if (invocation.arguments.has("collapse")) {
     print_collapsed(output, catalog, ids);
   } else if (output.json()) {
     print_json(output, catalog, ids);
   } else if (output.quiet()) {
     bool raw = output.width() == 0;
-    for (TensorId tensor : ids) output.line(raw ? std::string(catalog.spec(tensor).name) : printable(catalog.spec(tensor).name));
+    for (TensorId tensor : ids)
+      output.line(raw ? std::string(catalog.spec(tensor).name) : printable(catalog.spec(tensor).name));
   } else {
     print_tensors(output, catalog, ids, invocation.arguments.has("long"));
   }

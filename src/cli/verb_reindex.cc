@@ -32,17 +32,18 @@ Result<int> run_reindex(Invocation& invocation) {
   if (!done.ok()) return std::move(done.error());
   if (output.json()) {
     json_line(output, Json{{"type", dry_run ? "plan" : "summary"},
-                          {"index", done->index},
-                          {"tensors", done->tensors},
-                          {"shards", done->shards},
-                          {"added", done->added},
-                          {"removed", done->removed},
-                          {"moved", done->moved}});
+                           {"index", done->index},
+                           {"tensors", done->tensors},
+                           {"shards", done->shards},
+                           {"added", done->added},
+                           {"removed", done->removed},
+                           {"moved", done->moved}});
     return 0;
   }
   if (output.quiet()) return 0;
   print_changes(output, *done);
-  output.line(fmt::format("{} {}: {} in {}", dry_run ? "Would write" : "Wrote", done->index, counted(done->tensors, "tensor"), counted(done->shards, "shard")));
+  output.line(fmt::format("{} {}: {} in {}", dry_run ? "Would write" : "Wrote", done->index,
+                          counted(done->tensors, "tensor"), counted(done->shards, "shard")));
   return 0;
 }
 

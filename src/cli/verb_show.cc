@@ -24,7 +24,8 @@ constexpr uint64_t kBatch = 1 << 16;
 Indices shown_indices(const Range& range, bool short_form) {
   int64_t shown = shown_of(range.count, short_form);
   Indices out;
-  for (int64_t i = 0; i < shown; ++i) out.push_back(range.at(i < kEdge || shown == range.count ? i : range.count - shown + i));
+  for (int64_t i = 0; i < shown; ++i)
+    out.push_back(range.at(i < kEdge || shown == range.count ? i : range.count - shown + i));
   return out;
 }
 
@@ -92,8 +93,8 @@ Status print_values(Output& output, const TensorSource& source, const std::vecto
 
 Status print_json(Output& output, const TensorSource& source, const std::vector<Range>& ranges) {
   Catalog::Spec spec = source.spec();
-  output.write(fmt::format(R"({{"name": {}, "dtype": "{}", "shape": [{}], "values": )", json_quote(spec.name), dtype_row(spec.dtype).name,
-                           fmt::join(result_shape(ranges), ", ")));
+  output.write(fmt::format(R"({{"name": {}, "dtype": "{}", "shape": [{}], "values": )", json_quote(spec.name),
+                           dtype_row(spec.dtype).name, fmt::join(result_shape(ranges), ", ")));
   SHARDWRIGHT_TRY(print_values(output, source, ranges));
   output.line("}");
   return {};
@@ -110,17 +111,27 @@ Status print_statistics(Invocation& invocation, const TensorSource& source) {
   bool any = statistics->elements > statistics->nan + statistics->infinite;
   if (output.json()) {
     auto number = [&](double value) { return any ? json_number(value) : Json(); };
-    json_line(output, Json{{"name", spec.name}, {"dtype", dtype_row(spec.dtype).name}, {"shape", shape_json(spec.shape)},
-                          {"elements", statistics->elements}, {"min", number(statistics->min)}, {"max", number(statistics->max)},
-                          {"mean", number(statistics->mean)}, {"nan", statistics->nan}, {"infinite", statistics->infinite},
-                          {"zero", statistics->zero}});
+    json_line(output, Json{{"name", spec.name},
+                           {"dtype", dtype_row(spec.dtype).name},
+                           {"shape", shape_json(spec.shape)},
+                           {"elements", statistics->elements},
+                           {"min", number(statistics->min)},
+                           {"max", number(statistics->max)},
+                           {"mean", number(statistics->mean)},
+                           {"nan", statistics->nan},
+                           {"infinite", statistics->infinite},
+                           {"zero", statistics->zero}});
     return {};
   }
   auto number = [&](double value) { return any ? fmt::format("{:.6g}", value) : std::string("-"); };
   std::vector<std::vector<std::string>> rows = {
       {"tensor", fmt::format("{} {}", dtype_row(spec.dtype).name, shape_text(spec.shape))},
-      {"elements", format_count(statistics->elements)}, {"min", number(statistics->min)}, {"max", number(statistics->max)},
-      {"mean", number(statistics->mean)}, {"nan", format_count(statistics->nan)}, {"infinite", format_count(statistics->infinite)},
+      {"elements", format_count(statistics->elements)},
+      {"min", number(statistics->min)},
+      {"max", number(statistics->max)},
+      {"mean", number(statistics->mean)},
+      {"nan", format_count(statistics->nan)},
+      {"infinite", format_count(statistics->infinite)},
       {"zero", format_count(statistics->zero)}};
   const std::vector<Column> columns = {{"", false, false, Style::kBold}, {"", false, true}};
   print_table(output, columns, rows.size(), [&](size_t row, std::vector<std::string>& cells) { cells = rows[row]; });
@@ -130,11 +141,13 @@ Status print_statistics(Invocation& invocation, const TensorSource& source) {
 Result<TensorId> find_tensor(const Catalog& catalog, const std::string& name) {
   if (std::optional<TensorId> found = catalog.find(name)) return *found;
   std::vector<std::string> names;
-  for (TensorId tensor = 0; tensor < catalog.size() && tensor < 100'000; ++tensor) names.emplace_back(catalog.spec(tensor).name);
+  for (TensorId tensor = 0; tensor < catalog.size() && tensor < 100'000; ++tensor)
+    names.emplace_back(catalog.spec(tensor).name);
   std::vector<std::string> near = nearest_names(name, names, 3);
   return fail(Code::kNotFound, "the checkpoint has no such tensor")
       .at_tensor(name)
-      .with_hint(near.empty() ? "'shardwright ls' lists the names" : fmt::format("did you mean '{}'?", fmt::join(near, "' or '")));
+      .with_hint(near.empty() ? "'shardwright ls' lists the names"
+                              : fmt::format("did you mean '{}'?", fmt::join(near, "' or '")));
 }
 
 }  // namespace
@@ -144,13 +157,16 @@ Result<int> run_show(Invocation& invocation) {
   SHARDWRIGHT_ASSIGN(TensorId tensor, find_tensor(checkpoint.catalog, invocation.arguments.text("TENSOR")));
   TensorSource source{checkpoint, tensor, invocation.job.plan};
   if (invocation.arguments.has("stats")) {
-    if (invocation.arguments.has("slice")) return fail(Code::kInvalidArgument, "--stats is of the whole tensor; it cannot go with --slice");
+    if (invocation.arguments.has("slice"))
+      return fail(Code::kInvalidArgument, "--stats is of the whole tensor; it cannot go with --slice");
     SHARDWRIGHT_TRY(print_statistics(invocation, source));
     return 0;
   }
   SHARDWRIGHT_ASSIGN(std::vector<Range> ranges, parse_slice(invocation.arguments.text("slice"), source.spec().shape));
-  if (invocation.output.json()) SHARDWRIGHT_TRY(print_json(invocation.output, source, ranges));
-  else SHARDWRIGHT_TRY(print_short(invocation.output, source, ranges));
+  if (invocation.output.json())
+    SHARDWRIGHT_TRY(print_json(invocation.output, source, ranges));
+  else
+    SHARDWRIGHT_TRY(print_short(invocation.output, source, ranges));
   return 0;
 }
 

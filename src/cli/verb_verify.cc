@@ -15,13 +15,13 @@ void print_finding(Output& output, const Error& finding) {
   std::string_view code = error_row(finding.code).name;
   if (output.json()) {
     json_line(output, Json{{"type", "finding"},
-                          {"code", code},
-                          {"path", json_or_null(finding.path)},
-                          {"tensor", json_or_null(finding.tensor)},
-                          {"offset", finding.offset == kNoOffset ? Json() : Json(finding.offset)},
-                          {"found", json_or_null(finding.found)},
-                          {"expected", json_or_null(finding.expected)},
-                          {"message", finding.message}});
+                           {"code", code},
+                           {"path", json_or_null(finding.path)},
+                           {"tensor", json_or_null(finding.tensor)},
+                           {"offset", finding.offset == kNoOffset ? Json() : Json(finding.offset)},
+                           {"found", json_or_null(finding.found)},
+                           {"expected", json_or_null(finding.expected)},
+                           {"message", finding.message}});
   } else {
     output.line(output.styled(code, Style::kRed) + "  " + printable(finding.text()));
     if (!finding.hint.empty()) output.line("  " + printable(finding.hint));
@@ -32,13 +32,13 @@ void print_finding(Output& output, const Error& finding) {
 void print_summary(Output& output, const VerifyRequest& request, const VerifySummary& summary, double seconds) {
   if (output.json()) {
     json_line(output, Json{{"type", "summary"},
-                          {"path", request.path},
-                          {"tensors", summary.tensors},
-                          {"bytes_checked", summary.bytes_checked},
-                          {"findings", summary.findings},
-                          {"manifest", summary.manifest},
-                          {"full", request.full},
-                          {"seconds", seconds}});
+                           {"path", request.path},
+                           {"tensors", summary.tensors},
+                           {"bytes_checked", summary.bytes_checked},
+                           {"findings", summary.findings},
+                           {"manifest", summary.manifest},
+                           {"full", request.full},
+                           {"seconds", seconds}});
     return;
   }
   if (output.quiet()) return;
@@ -64,10 +64,11 @@ Result<int> run_verify(Invocation& invocation) {
   double seconds = 0;
   Result<VerifySummary> verified = [&] {
     Progress progress(output, true);
-    Result<VerifySummary> result = verify_checkpoint(request, progress.attach(invocation.job), [&](const Error& finding) {
-      progress.erase();
-      print_finding(output, finding);
-    });
+    Result<VerifySummary> result =
+        verify_checkpoint(request, progress.attach(invocation.job), [&](const Error& finding) {
+          progress.erase();
+          print_finding(output, finding);
+        });
     seconds = progress.seconds();
     return result;
   }();

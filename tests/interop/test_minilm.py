@@ -46,6 +46,8 @@ def test_resharded_directory_opens_in_transformers(shardwright, minilm, expected
 
 def test_round_trip_through_keras_weights(shardwright, minilm, expected, tmp_path):
     shards, keras, back = tmp_path / "shards", tmp_path / "keras", tmp_path / "back"
+    keras.mkdir()
+    back.mkdir()
     shardwright.copy(minilm, shards, "--max-shard-size", "20MB")
     shardwright.copy(shards, keras / "minilm.weights.json", "--max-shard-size", "30MB")
     shardwright.copy(keras / "minilm.weights.json", back / "model.safetensors")

@@ -14,7 +14,8 @@ namespace {
 
 Status write_one(Transaction& transaction, const std::string& key, std::string_view text, bool size_known) {
   SHARDWRIGHT_ASSIGN(auto writer, transaction.create(key, size_known ? text.size() : kUnknown));
-  WriteOp halves[] = {{0, view_of(text.substr(0, text.size() / 2))}, {text.size() / 2, view_of(text.substr(text.size() / 2))}};
+  WriteOp halves[] = {{0, view_of(text.substr(0, text.size() / 2))},
+                      {text.size() / 2, view_of(text.substr(text.size() / 2))}};
   SHARDWRIGHT_TRY(writer->write({&halves[1], 1}));
   SHARDWRIGHT_TRY(writer->write({&halves[0], 1}));
   return writer->finish(text.size());

@@ -31,7 +31,8 @@ using Environment = std::vector<std::pair<std::string, std::string>>;
 int run_driver(const std::vector<std::string>& arguments, const Environment& environment, const std::string& output) {
   pid_t child = ::fork();
   if (child == 0) {
-    if (std::freopen(output.c_str(), "w", stdout) == nullptr || std::freopen(output.c_str(), "a", stderr) == nullptr) ::_exit(98);
+    if (std::freopen(output.c_str(), "w", stdout) == nullptr || std::freopen(output.c_str(), "a", stderr) == nullptr)
+      ::_exit(98);
     if (!environment.empty()) ::setenv("LD_PRELOAD", KILLPOINT_LIBRARY, 1);
     for (const auto& [name, value] : environment) ::setenv(name.c_str(), value.c_str(), 1);
     std::vector<char*> argv = {const_cast<char*>(COMMIT_DRIVER)};
@@ -108,7 +109,9 @@ class Arena {
     all.insert(all.end(), more.begin(), more.end());
     return run_driver({"replace", scenario_.name, set()}, all, output());
   }
-  int recover(long at = 0) { return run_driver({"recover", set()}, at == 0 ? Environment{} : environment(at), output()); }
+  int recover(long at = 0) {
+    return run_driver({"recover", set()}, at == 0 ? Environment{} : environment(at), output());
+  }
 
   /// Lines of the trace, split at tabs.
   std::vector<std::vector<std::string>> calls() const {
@@ -147,7 +150,8 @@ class Kill : public ::testing::TestWithParam<Scenario> {
   void expect_no_mix(const Arena& arena) const {
     for (const auto* loader : {&scenario_.first, &scenario_.second}) {
       std::string label = arena.seen(*loader);
-      bool fine = label == "new" || (label == "old" && !scenario_.old_files.empty()) || (label == "none" && scenario_.window);
+      bool fine =
+          label == "new" || (label == "old" && !scenario_.old_files.empty()) || (label == "none" && scenario_.window);
       EXPECT_TRUE(fine) << "seen: " << label;
     }
   }
@@ -203,7 +207,8 @@ TEST_P(Kill, OthersSeeOldOrNewAtEveryPointAndSoAfterRecovery) {
 
 TEST_P(Kill, RecoveryMayBeKilledAtEveryPointToo) {
   // From the moment when the most is left to be done: just after the journal has become durable.
-  auto made = std::find_if(calls_.begin(), calls_.end(), [](const auto& call) { return call[1] == "rename" && is_journal(call[3]); });
+  auto made = std::find_if(calls_.begin(), calls_.end(),
+                           [](const auto& call) { return call[1] == "rename" && is_journal(call[3]); });
   if (made == calls_.end()) GTEST_SKIP() << "no journal needed";
   long crash = made - calls_.begin() + 3;  // after its rename and its directory's sync
   for (long n = 1; n < 200; ++n) {
@@ -322,11 +327,13 @@ TEST_P(Kill, TheJournalIsDurableBeforeTheFirstVisibleChange) {
     bool removes = calls_[i][1] == "unlink" && (!is_ours(calls_[i][2]) || is_journal(calls_[i][2]));
     if (removes) first_after = std::min(first_after, i);
   }
-  size_t renamed_synced = find(last_rename, [&](const auto& call) { return call[1] == "fsync" && call[2] == parent(calls_[last_rename][3]); });
+  size_t renamed_synced = find(
+      last_rename, [&](const auto& call) { return call[1] == "fsync" && call[2] == parent(calls_[last_rename][3]); });
   EXPECT_LT(renamed_synced, first_after);
 }
 
-INSTANTIATE_TEST_SUITE_P(Commit, Kill, ::testing::ValuesIn(scenarios()), [](const auto& tested) { return tested.param.name; });
+INSTANTIATE_TEST_SUITE_P(Commit, Kill, ::testing::ValuesIn(scenarios()),
+                         [](const auto& tested) { return tested.param.name; });
 
 }  // namespace
 

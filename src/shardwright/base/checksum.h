@@ -39,8 +39,8 @@ class ContentHash {
   ~ContentHash();
   ContentHash(ContentHash&&) noexcept;
   ContentHash& operator=(ContentHash&&) noexcept;
-  void update(View bytes);   ///< the next bytes, cut anywhere
-  Hash128 finish();          ///< resets to empty
+  void update(View bytes);  ///< the next bytes, cut anywhere
+  Hash128 finish();         ///< resets to empty
 
  private:
   struct State;

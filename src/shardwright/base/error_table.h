@@ -15,10 +15,10 @@ struct ErrorRow {
   std::string_view exception;    ///< class under shardwright.Error: "CorruptError"
   std::string_view python_base;  ///< second base class in Python: "ValueError"; empty when none fits
   bool retryable;
-  std::string_view meaning;      ///< one line for the manual
+  std::string_view meaning;  ///< one line for the manual
 };
 
-std::span<const ErrorRow> error_table();        ///< one row per Code, in order
+std::span<const ErrorRow> error_table();  ///< one row per Code, in order
 const ErrorRow& error_row(Code code);
 
 /// Exit codes of the program that are no error of the library.

@@ -29,7 +29,8 @@ struct FreeMatch {
 using Match = std::unique_ptr<pcre2_match_data, FreeMatch>;
 
 Error refuse(std::string_view pattern, size_t at, std::string what) {
-  return fail(Code::kInvalidArgument, "regular expression '" + std::string(pattern) + "': " + what + " at position " + std::to_string(at));
+  return fail(Code::kInvalidArgument,
+              "regular expression '" + std::string(pattern) + "': " + what + " at position " + std::to_string(at));
 }
 
 /// What PCRE2 and Python read differently without an error.
@@ -38,7 +39,8 @@ Status check_dialect(std::string_view pattern) {
   for (size_t i = 0; i < pattern.size(); ++i) {
     auto rest = pattern.substr(i);
     if (rest[0] == '\\') {
-      if (rest.size() > 1 && rest[1] == 'Z') return refuse(pattern, i, "\\Z means another place than in Python; write (?!\\n)$ instead");
+      if (rest.size() > 1 && rest[1] == 'Z')
+        return refuse(pattern, i, "\\Z means another place than in Python; write (?!\\n)$ instead");
       ++i;
     } else if (in_class) {
       if (rest.starts_with("[:")) return refuse(pattern, i, "Python has no POSIX classes");
@@ -61,16 +63,18 @@ struct Found {
   Match match;
 };
 
-Result<Found> run(const pcre2_code* code, pcre2_match_context* limits, std::string_view pattern, std::string_view text, size_t from,
-                  uint32_t options) {
+Result<Found> run(const pcre2_code* code, pcre2_match_context* limits, std::string_view pattern, std::string_view text,
+                  size_t from, uint32_t options) {
   Found found;
   found.match.reset(pcre2_match_data_create_from_pattern(code, nullptr));
-  int count = pcre2_match(code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), from, options, found.match.get(), limits);
+  int count = pcre2_match(code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), from, options,
+                          found.match.get(), limits);
   if (count == PCRE2_ERROR_NOMATCH) return found;
   if (count < 0) {
     bool limit = count == PCRE2_ERROR_MATCHLIMIT || count == PCRE2_ERROR_DEPTHLIMIT || count == PCRE2_ERROR_HEAPLIMIT;
     return fail(limit ? Code::kResourceExhausted : Code::kInvalidArgument,
-                "regular expression '" + std::string(pattern) + (limit ? "' takes too long on a name" : "' cannot be applied"))
+                "regular expression '" + std::string(pattern) +
+                    (limit ? "' takes too long on a name" : "' cannot be applied"))
         .with_found(std::string(text.substr(0, 200)));
   }
   found.matched = true;
@@ -91,7 +95,9 @@ struct Piece {
 
 Result<std::vector<Piece>> parse_replacement(const pcre2_code* code, std::string_view replacement) {
   std::vector<Piece> pieces(1);
-  auto bad = [&](std::string what) { return fail(Code::kInvalidArgument, "replacement '" + std::string(replacement) + "': " + what); };
+  auto bad = [&](std::string what) {
+    return fail(Code::kInvalidArgument, "replacement '" + std::string(replacement) + "': " + what);
+  };
   uint32_t groups = 0;
   pcre2_pattern_info(code, PCRE2_INFO_CAPTURECOUNT, &groups);
   for (size_t i = 0; i < replacement.size(); ++i) {
@@ -110,13 +116,16 @@ Result<std::vector<Piece>> parse_replacement(const pcre2_code* code, std::string
       name = rest.substr(2, rest.find('>') - 2);
       i += name.size() + 3;
     } else {
-      name = rest.substr(0, rest.find_first_not_of("0123456789") == rest.npos ? rest.size() : rest.find_first_not_of("0123456789")).substr(0, 2);
+      name = rest.substr(0, rest.find_first_not_of("0123456789") == rest.npos ? rest.size()
+                                                                              : rest.find_first_not_of("0123456789"))
+                 .substr(0, 2);
       i += name.size();
     }
     if (name.empty()) return bad("unknown escape");
     bool digits = name.find_first_not_of("0123456789") == name.npos;
-    int number = digits ? std::atoi(std::string(name).c_str())
-                        : pcre2_substring_number_from_name(code, reinterpret_cast<PCRE2_SPTR>(std::string(name).c_str()));
+    int number = digits
+                     ? std::atoi(std::string(name).c_str())
+                     : pcre2_substring_number_from_name(code, reinterpret_cast<PCRE2_SPTR>(std::string(name).c_str()));
     if (number < 0 || static_cast<uint32_t>(number) > groups) return bad("no group " + std::string(name));
     pieces.push_back({{}, number});
     pieces.push_back({});
@@ -132,8 +141,8 @@ Result<Regex> Regex::compile(std::string_view pattern) {
   code->pattern = pattern;
   int error = 0;
   size_t at = 0;
-  code->compiled = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(), PCRE2_UTF | PCRE2_UCP | PCRE2_MATCH_INVALID_UTF,
-                                 &error, &at, nullptr);
+  code->compiled = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
+                                 PCRE2_UTF | PCRE2_UCP | PCRE2_MATCH_INVALID_UTF, &error, &at, nullptr);
   if (code->compiled == nullptr) {
     char text[256] = {};
     pcre2_get_error_message(error, reinterpret_cast<PCRE2_UCHAR*>(text), sizeof text);
@@ -152,7 +161,8 @@ Result<bool> Regex::search(std::string_view text) const {
 }
 
 Result<bool> Regex::fullmatch(std::string_view text) const {
-  SHARDWRIGHT_ASSIGN(auto found, run(code_->compiled, code_->limits, code_->pattern, text, 0, PCRE2_ANCHORED | PCRE2_ENDANCHORED));
+  SHARDWRIGHT_ASSIGN(auto found,
+                     run(code_->compiled, code_->limits, code_->pattern, text, 0, PCRE2_ANCHORED | PCRE2_ENDANCHORED));
   return found.matched;
 }
 
@@ -165,7 +175,8 @@ Result<std::string> Regex::substitute(std::string_view replacement, std::string_
     if (!found.matched) break;
     auto ends = pcre2_get_ovector_pointer(found.match.get());
     out += text.substr(copied, ends[0] - copied);
-    for (const auto& piece : pieces) out += piece.group < 0 ? std::string_view(piece.text) : group(found, text, static_cast<uint32_t>(piece.group));
+    for (const auto& piece : pieces)
+      out += piece.group < 0 ? std::string_view(piece.text) : group(found, text, static_cast<uint32_t>(piece.group));
     copied = from = ends[1];
     if (ends[0] != ends[1]) continue;
     // After an empty match the search goes on behind the next character.

@@ -24,7 +24,8 @@ TEST(Regex, SubstitutesAsPythonDoes) {
 }
 
 TEST(Regex, RefusesWhatPythonReadsDifferently) {
-  for (const char* pattern : {"a{,3}", "a\\Z", "[[:alpha:]]", "(?a)x", "(", "a**"}) EXPECT_FALSE(Regex::compile(pattern).ok()) << pattern;
+  for (const char* pattern : {"a{,3}", "a\\Z", "[[:alpha:]]", "(?a)x", "(", "a**"})
+    EXPECT_FALSE(Regex::compile(pattern).ok()) << pattern;
   EXPECT_NE(sub("a", R"(\2)", "a").find("no group 2"), std::string::npos);
 }
 

@@ -53,9 +53,16 @@ std::string Error::text() const {
 Error errno_error(int error_number, std::string_view action, std::string path) {
   Code code = Code::kIo;
   switch (error_number) {
-    case ENOSPC: case EDQUOT: case EMFILE: case ENFILE: case ENOMEM: code = Code::kResourceExhausted; break;
-    case EACCES: case EPERM: case EROFS: code = Code::kPermission; break;
-    case ENOENT: case ENOTDIR: code = Code::kNotFound; break;
+    case ENOSPC:
+    case EDQUOT:
+    case EMFILE:
+    case ENFILE:
+    case ENOMEM: code = Code::kResourceExhausted; break;
+    case EACCES:
+    case EPERM:
+    case EROFS: code = Code::kPermission; break;
+    case ENOENT:
+    case ENOTDIR: code = Code::kNotFound; break;
     case EEXIST: code = Code::kAlreadyExists; break;
     default: break;
   }

@@ -33,12 +33,12 @@ inline constexpr uint64_t kNoOffset = ~0ull;
 struct Error {
   Code code = Code::kInternal;
   std::string message;
-  std::string path{};            ///< file or key; empty when none
-  std::string tensor{};          ///< tensor name; empty when none
-  uint64_t offset = kNoOffset;   ///< byte offset in `path`; kNoOffset when none
-  std::string found{};           ///< what was there; empty when it does not apply
-  std::string expected{};        ///< what should have been there
-  std::string hint{};            ///< next step for the user; empty when none is known
+  std::string path{};                  ///< file or key; empty when none
+  std::string tensor{};                ///< tensor name; empty when none
+  uint64_t offset = kNoOffset;         ///< byte offset in `path`; kNoOffset when none
+  std::string found{};                 ///< what was there; empty when it does not apply
+  std::string expected{};              ///< what should have been there
+  std::string hint{};                  ///< next step for the user; empty when none is known
   std::vector<std::string> context{};  ///< outermost last: "while copying 'a' to 'b'"
 
   Error&& at_path(std::string value) &&;
@@ -82,16 +82,16 @@ Error errno_error(int error_number, std::string_view action, std::string path);
 #define SHARDWRIGHT_CONCAT(a, b) SHARDWRIGHT_CONCAT_(a, b)
 
 /// Returns the error of a Status or Result, if it has one.
-#define SHARDWRIGHT_TRY(expression)                                      \
-  do {                                                                   \
-    auto&& shardwright_status = (expression);                            \
+#define SHARDWRIGHT_TRY(expression)                                             \
+  do {                                                                          \
+    auto&& shardwright_status = (expression);                                   \
     if (!shardwright_status.ok()) return std::move(shardwright_status.error()); \
   } while (false)
 
 /// `SHARDWRIGHT_ASSIGN(auto value, expression)`: unwraps a Result or returns its error.
 #define SHARDWRIGHT_ASSIGN(target, expression) \
   SHARDWRIGHT_ASSIGN_(SHARDWRIGHT_CONCAT(shardwright_result_, __LINE__), target, expression)
-#define SHARDWRIGHT_ASSIGN_(result, target, expression)         \
-  auto result = (expression);                                   \
-  if (!result.ok()) return std::move(result.error());           \
+#define SHARDWRIGHT_ASSIGN_(result, target, expression) \
+  auto result = (expression);                           \
+  if (!result.ok()) return std::move(result.error());   \
   target = std::move(*result)

@@ -34,6 +34,7 @@ class Copy {
     SHARDWRIGHT_ASSIGN(source_, open_checkpoint(request_.source, options_.open));
     summary_.warnings = source_.notes;
     SHARDWRIGHT_ASSIGN(target_, resolve_target(request_, source_));
+    if (target_.recovered) summary_.warnings.push_back(*target_.recovered);
     SHARDWRIGHT_ASSIGN(selected_, select_tensors(source_.catalog, request_.select));
     SHARDWRIGHT_TRY(make_draft());
     SHARDWRIGHT_ASSIGN(plan_, plan_write(source_.catalog, *draft_, selected_.origin, plan_options()));
@@ -57,8 +58,10 @@ class Copy {
     if (target_.format == &kKerasArchive) {
       bool there = target_.exists;
       if (!there && source_.format != &kKerasArchive)
-        return fail(Code::kInvalidArgument, "weights alone make no .keras archive").at_path(request_.target)
-            .with_hint("copy onto an existing .keras file with --overwrite: its weights are replaced, its model is kept");
+        return fail(Code::kInvalidArgument, "weights alone make no .keras archive")
+            .at_path(request_.target)
+            .with_hint(
+                "copy onto an existing .keras file with --overwrite: its weights are replaced, its model is kept");
       write.base_store = there ? target_.store.get() : source_.store.get();
       write.base_key = there ? target_.store_key(target_.name) : source_.at;
     }
@@ -74,7 +77,10 @@ class Copy {
       side_files_.assign(files.begin(), files.end());
       return;
     }
-    summary_.warnings.push_back(fmt::format("{} stay{} behind: {} is written alone", files.size() == 1 ? "'" + files[0].name + "'" : fmt::format("{} side files ('{}', ...)", files.size(), files[0].name),
+    summary_.warnings.push_back(fmt::format("{} stay{} behind: {} is written alone",
+                                            files.size() == 1
+                                                ? "'" + files[0].name + "'"
+                                                : fmt::format("{} side files ('{}', ...)", files.size(), files[0].name),
                                             files.size() == 1 ? "s" : "", target_.name));
   }
 
@@ -92,7 +98,8 @@ class Copy {
       if (request_.overwrite || (target_.own_source && old.contains(key))) continue;
       SHARDWRIGHT_ASSIGN(auto size, target_.store->size(target_.store_key(key)));
       if (size)
-        return fail(Code::kAlreadyExists, "a file of this name is there already").at_path(target_.store->describe(target_.store_key(key)))
+        return fail(Code::kAlreadyExists, "a file of this name is there already")
+            .at_path(target_.store->describe(target_.store_key(key)))
             .with_hint("--overwrite replaces it");
     }
     return {};
@@ -104,7 +111,9 @@ class Copy {
     for (auto& file : side_files_) {
       if (file.length == kUnknown) {
         SHARDWRIGHT_ASSIGN(auto size, source_.store->size(file.key));
-        if (!size) return fail(Code::kNotFound, "a file that belongs to the checkpoint is gone").at_path(source_.store->describe(file.key));
+        if (!size)
+          return fail(Code::kNotFound, "a file that belongs to the checkpoint is gone")
+              .at_path(source_.store->describe(file.key));
         file.length = *size - file.offset;
       }
       bytes += file.length;
@@ -112,8 +121,10 @@ class Copy {
     SHARDWRIGHT_ASSIGN(auto room, target_.store->room(target_.directory));
     if (!room || request_.dry_run) return {};
     auto full = [&](std::string what, std::string found, std::string expected) {
-      return fail(Code::kResourceExhausted, "not enough " + what + " at the target").at_path(request_.target)
-          .with_found(std::move(found)).with_expected(std::move(expected));
+      return fail(Code::kResourceExhausted, "not enough " + what + " at the target")
+          .at_path(request_.target)
+          .with_found(std::move(found))
+          .with_expected(std::move(expected));
     };
     if (room->bytes < bytes) return full("disk space", format_bytes(room->bytes) + " free", format_bytes(bytes));
     if (room->objects < objects) return full("inodes", format_count(room->objects) + " free", format_count(objects));
@@ -162,7 +173,8 @@ class Copy {
     publication.keys = new_keys();
     SHARDWRIGHT_ASSIGN(auto sealed, draft_->seal(receipts_));
     // What a manifest said of the old set does not hold for the new one.
-    SHARDWRIGHT_ASSIGN(auto manifest, manifest_without(*target_.store, target_.store_key(kManifestName), target_.old_members));
+    SHARDWRIGHT_ASSIGN(auto manifest,
+                       manifest_without(*target_.store, target_.store_key(kManifestName), target_.old_members));
     if (manifest && !manifest->empty()) {
       SHARDWRIGHT_TRY(put(std::string(kManifestName), *manifest));
       publication.keys.insert(publication.keys.begin(), std::string(kManifestName));
@@ -221,6 +233,8 @@ class Copy {
 
 }  // namespace
 
-Result<CopySummary> copy_checkpoint(const CopyRequest& request, const JobOptions& options) { return Copy(request, options).run(); }
+Result<CopySummary> copy_checkpoint(const CopyRequest& request, const JobOptions& options) {
+  return Copy(request, options).run();
+}
 
 }  // namespace shardwright

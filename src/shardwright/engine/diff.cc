@@ -15,7 +15,8 @@ namespace {
 constexpr uint64_t kCompareElements = 256 * 1024;
 
 /// The names, dtypes and shapes that differ; the tensors left to be compared by value.
-std::vector<std::pair<TensorId, TensorId>> compare_specs(const Catalog& a, const Catalog& b, std::vector<Difference>& out) {
+std::vector<std::pair<TensorId, TensorId>> compare_specs(const Catalog& a, const Catalog& b,
+                                                         std::vector<Difference>& out) {
   std::vector<std::pair<TensorId, TensorId>> same;
   for (TensorId id = 0; id < a.size(); ++id) {
     auto left = a.spec(id);
@@ -28,7 +29,10 @@ std::vector<std::pair<TensorId, TensorId>> compare_specs(const Catalog& a, const
     if (!std::ranges::equal(left.shape, right.shape)) {
       out.push_back({std::string(left.name), "shape", {}, shape_text(left.shape) + " -> " + shape_text(right.shape)});
     } else if (left.dtype != right.dtype) {
-      out.push_back({std::string(left.name), "dtype", {}, fmt::format("{} -> {}", dtype_row(left.dtype).name, dtype_row(right.dtype).name)});
+      out.push_back({std::string(left.name),
+                     "dtype",
+                     {},
+                     fmt::format("{} -> {}", dtype_row(left.dtype).name, dtype_row(right.dtype).name)});
     } else {
       same.emplace_back(id, *other);
     }
@@ -41,7 +45,8 @@ std::vector<std::pair<TensorId, TensorId>> compare_specs(const Catalog& a, const
 /// Values of a tensor, slab by slab, as doubles (two for an element of a complex type).
 class Values {
  public:
-  Values(const Checkpoint& checkpoint, TensorId tensor) : checkpoint_(checkpoint), tensor_(tensor), dtype_(checkpoint.catalog.spec(tensor).dtype) {}
+  Values(const Checkpoint& checkpoint, TensorId tensor)
+      : checkpoint_(checkpoint), tensor_(tensor), dtype_(checkpoint.catalog.spec(tensor).dtype) {}
   Result<std::span<const double>> read(const Box& box, const PlanOptions& options) {
     uint64_t elements = box.elements();
     raw_.resize(bytes_of_elements(dtype_, elements).value_or(0));
@@ -75,7 +80,8 @@ struct Comparison {
   bool number = false;  ///< some unequal pair is a pair of finite numbers
 };
 
-void compare_slab(std::span<const double> a, std::span<const double> b, bool bits_differ, const DiffRequest& request, Comparison& out) {
+void compare_slab(std::span<const double> a, std::span<const double> b, bool bits_differ, const DiffRequest& request,
+                  Comparison& out) {
   bool exact = request.absolute == 0 && request.relative == 0;
   for (size_t i = 0; i < a.size(); ++i) {
     double left = a[i], right = b[i];
@@ -91,8 +97,8 @@ void compare_slab(std::span<const double> a, std::span<const double> b, bool bit
   if (exact && bits_differ) out.differs = true;
 }
 
-Result<Comparison> compare_values(const Checkpoint& a, TensorId in_a, const Checkpoint& b, TensorId in_b, const DiffRequest& request,
-                                  const JobOptions& options) {
+Result<Comparison> compare_values(const Checkpoint& a, TensorId in_a, const Checkpoint& b, TensorId in_b,
+                                  const DiffRequest& request, const JobOptions& options) {
   Comparison out;
   auto spec = a.catalog.spec(in_a);
   Values left(a, in_a), right(b, in_b);
@@ -106,7 +112,8 @@ Result<Comparison> compare_values(const Checkpoint& a, TensorId in_a, const Chec
     SHARDWRIGHT_ASSIGN(auto x, left.read(box, small));
     SHARDWRIGHT_ASSIGN(auto y, right.read(box, small));
     compare_slab(x, y, !std::ranges::equal(left.raw(), right.raw()), request, out);
-    if (options.progress && !options.progress("compare", part, cut.parts())) return fail(Code::kAborted, "stopped on request");
+    if (options.progress && !options.progress("compare", part, cut.parts()))
+      return fail(Code::kAborted, "stopped on request");
   }
   return out;
 }

@@ -37,7 +37,8 @@ class Run {
       if (lanes_[i].cutter.done()) idle.push_back(i);
     {
       std::vector<std::jthread> workers;
-      for (int i = 0; i < plan_.workers; ++i) workers.emplace_back([this] { calls_.produce ? work_on_queue() : work(); });
+      for (int i = 0; i < plan_.workers; ++i)
+        workers.emplace_back([this] { calls_.produce ? work_on_queue() : work(); });
       for (size_t lane : idle) finish_lane(lane, 0);
       serve_calls();
     }
@@ -138,7 +139,8 @@ class Run {
     std::vector<PartChecksum> ignored;
     for (const Part& part : task.parts) {
       if (part.move->mode == Move::kStream) {
-        SHARDWRIGHT_TRY(stream_part(plan_, plan_.lanes[task.lane], part, *ends_.from, held.grant.span(), nullptr, calls_, ignored));
+        SHARDWRIGHT_TRY(
+            stream_part(plan_, plan_.lanes[task.lane], part, *ends_.from, held.grant.span(), nullptr, calls_, ignored));
         continue;
       }
       store_part(plan_, part, held.grant.span());
@@ -218,7 +220,8 @@ class Run {
         if (!status.ok()) break;
         if (part.move->mode != Move::kRegion) continue;
         bool called = plan_.from.piece_count(part.move->from) > 0 &&
-                      (part.geometry->from ? part.geometry->from->place.site : part.pieces->all().front().place.site) == Place::kCall;
+                      (part.geometry->from ? part.geometry->from->place.site : part.pieces->all().front().place.site) ==
+                          Place::kCall;
         if (!called) continue;
         status = calls_.produce(part.move->from, part.box, held->grant.span().subspan(part.in_at, part.in_bytes));
       }
@@ -274,6 +277,8 @@ class Run {
 
 }  // namespace
 
-Result<Executed> execute(const Plan& plan, const Ends& ends, const Calls& calls) { return Run(plan, ends, calls).run(); }
+Result<Executed> execute(const Plan& plan, const Ends& ends, const Calls& calls) {
+  return Run(plan, ends, calls).run();
+}
 
 }  // namespace shardwright

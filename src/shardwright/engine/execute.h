@@ -20,8 +20,8 @@ struct Calls {
 };
 
 struct Ends {
-  Store* from = nullptr;        ///< null where the source is memory or calls
-  Draft* draft = nullptr;       ///< null where the target is memory or calls
+  Store* from = nullptr;   ///< null where the source is memory or calls
+  Draft* draft = nullptr;  ///< null where the target is memory or calls
   Transaction* into = nullptr;
 };
 

@@ -7,7 +7,7 @@
 #include <random>
 #include <thread>
 
-#include "shardwright/engine/toy_format.h"
+#include "shardwright/engine/toy_format_for_test.h"
 #include "shardwright/tensor/convert.h"
 
 namespace shardwright {
@@ -58,11 +58,12 @@ class Source {
     for (const Box& box : boxes) add_piece(object, box, shape, wanted, big_endian);
   }
 
-  void add_piece(ObjectId object, const Box& box, const std::vector<int64_t>& shape, const std::vector<int32_t>& wanted, bool big_endian) {
+  void add_piece(ObjectId object, const Box& box, const std::vector<int64_t>& shape, const std::vector<int32_t>& wanted,
+                 bool big_endian) {
     std::vector<int32_t> packed(box.elements());
     if (!packed.empty())
-      copy_strided(box, {Box::whole(shape), c_strides(shape)}, reinterpret_cast<const std::byte*>(wanted.data()), {box, c_strides(box.extent)},
-                   reinterpret_cast<std::byte*>(packed.data()), 4);
+      copy_strided(box, {Box::whole(shape), c_strides(shape)}, reinterpret_cast<const std::byte*>(wanted.data()),
+                   {box, c_strides(box.extent)}, reinterpret_cast<std::byte*>(packed.data()), 4);
     std::vector<int64_t> strides;
     int kind = static_cast<int>(random_() % 5);
     if (kind == 4 && box.rank() == 2 && !box.empty()) {  // column order in memory
@@ -85,10 +86,13 @@ class Source {
       auto encoder = make_encoder(encoding.chain, bytes.size());
       ASSERT_TRUE(encoder.ok());
       Bytes out;
-      ASSERT_TRUE((*encoder)->push(bytes, true, [&](View part) -> Status {
-        out.insert(out.end(), part.begin(), part.end());
-        return {};
-      }).ok());
+      ASSERT_TRUE((*encoder)
+                      ->push(bytes, true,
+                             [&](View part) -> Status {
+                               out.insert(out.end(), part.begin(), part.end());
+                               return {};
+                             })
+                      .ok());
       place = append(object, out);
     } else if (kind == 4) {
       memory_.push_back(std::move(bytes));
@@ -317,7 +321,8 @@ TEST_F(Execute, ProducerFillsFilesTensorByTensorOnTheCallingThread) {
     EXPECT_EQ(std::this_thread::get_id(), caller);
     order.emplace_back(id, box.start[0]);
     auto out = reinterpret_cast<int32_t*>(into.data());
-    for (size_t i = 0; i < into.size() / 4; ++i) out[i] = static_cast<int32_t>(id * 1000000 + static_cast<uint64_t>(box.start[0]) * 1000 + i);
+    for (size_t i = 0; i < into.size() / 4; ++i)
+      out[i] = static_cast<int32_t>(id * 1000000 + static_cast<uint64_t>(box.start[0]) * 1000 + i);
     return {};
   };
   auto target = open_memory_store();
@@ -330,7 +335,8 @@ TEST_F(Execute, ProducerFillsFilesTensorByTensorOnTheCallingThread) {
   auto bytes = read_object(*target, "0", GiB);
   for (TensorId id = 0; id < 2; ++id) {
     auto stored = View(*bytes).subspan(draft.offsets[id].second);
-    for (size_t i : {0ul, 299'999ul}) EXPECT_EQ(load_le<int32_t>(stored.subspan(4 * i)), static_cast<int32_t>(id * 1000000 + i));
+    for (size_t i : {0ul, 299'999ul})
+      EXPECT_EQ(load_le<int32_t>(stored.subspan(4 * i)), static_cast<int32_t>(id * 1000000 + i));
   }
 }
 
@@ -340,10 +346,12 @@ TEST_F(Execute, ConvertsOnTheWay) {
   for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<float>(i) * 0.37f;
   CatalogBuilder builder, wanted;
   ASSERT_TRUE(builder.add_tensor("w", DType::kF32, shape).ok());
-  ASSERT_TRUE(builder.add_flat({Place::kMemory, -1, 0, reinterpret_cast<uint64_t>(values.data()), 400'000}, DType::kF32).ok());
+  ASSERT_TRUE(
+      builder.add_flat({Place::kMemory, -1, 0, reinterpret_cast<uint64_t>(values.data()), 400'000}, DType::kF32).ok());
   Bytes out(200'000);
   ASSERT_TRUE(wanted.add_tensor("w", DType::kBF16, shape).ok());
-  ASSERT_TRUE(wanted.add_flat({Place::kMemory, -1, 0, reinterpret_cast<uint64_t>(out.data()), out.size()}, DType::kBF16).ok());
+  ASSERT_TRUE(
+      wanted.add_flat({Place::kMemory, -1, 0, reinterpret_cast<uint64_t>(out.data()), out.size()}, DType::kBF16).ok());
   auto from = builder.build(), to = wanted.build();
   PlanOptions options;
   options.memory_bytes = 1 * MiB;

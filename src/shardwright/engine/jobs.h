@@ -22,14 +22,15 @@ struct JobOptions {
 /// Which tensors, under which names and types. Globs match source names; an empty include list takes all.
 struct Selection {
   std::vector<std::string> include, exclude;
-  std::vector<std::pair<std::string, std::string>> rename;  ///< Python regex (search, all matches) -> replacement (\1, \g<name>), in order
-  std::optional<DType> dtype;                               ///< floating tensors are cast to it
+  std::vector<std::pair<std::string, std::string>>
+      rename;                  ///< Python regex (search, all matches) -> replacement (\1, \g<name>), in order
+  std::optional<DType> dtype;  ///< floating tensors are cast to it
 };
 
 struct CopyRequest {
   std::string source, target;
-  std::string format;                          ///< "" = by the target's name
-  std::optional<uint64_t> max_shard_bytes{};   ///< none: one file for a named file, 5 GB for a directory or an index
+  std::string format;                         ///< "" = by the target's name
+  std::optional<uint64_t> max_shard_bytes{};  ///< none: one file for a named file, 5 GB for a directory or an index
   bool strict = false, overwrite = false, dry_run = false, manifest = false;
   Selection select{};
 };
@@ -38,7 +39,8 @@ struct CopySummary {
   std::string source, target, format;
   uint64_t tensors = 0, shards = 0, bytes_read = 0, bytes_written = 0, peak_memory_bytes = 0;
   double seconds = 0, reread = 1;
-  std::vector<std::pair<std::string, uint64_t>> objects;  ///< files written, or to be written, with sizes (kUnknown where late)
+  std::vector<std::pair<std::string, uint64_t>>
+      objects;  ///< files written, or to be written, with sizes (kUnknown where late)
   std::vector<std::string> warnings;
 };
 /// Errors: kAlreadyExists (checkpoint at target, no overwrite; target inside the source), kResourceExhausted (disk, inodes, budget), and those of
@@ -47,26 +49,27 @@ Result<CopySummary> copy_checkpoint(const CopyRequest& request, const JobOptions
 
 struct VerifyRequest {
   std::string path;
-  bool full = false;                 ///< read all bytes; check the manifest when there is one
-  std::string against{};             ///< another manifest file
+  bool full = false;      ///< read all bytes; check the manifest when there is one
+  std::string against{};  ///< another manifest file
 };
 struct VerifySummary {
   uint64_t tensors = 0, bytes_checked = 0, findings = 0;
   bool manifest = false;
 };
 /// Every finding goes to `found`, a corrupt file is a finding too. Errors only for what cannot be looked at (kNotFound, kPermission, ...).
-Result<VerifySummary> verify_checkpoint(const VerifyRequest& request, const JobOptions& options, const std::function<void(const Error&)>& found);
+Result<VerifySummary> verify_checkpoint(const VerifyRequest& request, const JobOptions& options,
+                                        const std::function<void(const Error&)>& found);
 
 struct Difference {
   std::string name;
-  std::string change;                       ///< "added" (only in b), "removed" (only in a), "dtype", "shape", "value"
-  std::optional<double> max_abs_diff{};     ///< of "value"
-  std::string detail{};                     ///< "F32 -> BF16", "[2, 3] -> [3, 2]"
+  std::string change;                    ///< "added" (only in b), "removed" (only in a), "dtype", "shape", "value"
+  std::optional<double> max_abs_diff{};  ///< of "value"
+  std::string detail{};                  ///< "F32 -> BF16", "[2, 3] -> [3, 2]"
 };
 struct DiffRequest {
   std::string a, b;
   bool names_only = false;
-  double absolute = 0, relative = 0;        ///< equal when |a-b| <= absolute + relative * |b|; both 0: equal bits
+  double absolute = 0, relative = 0;  ///< equal when |a-b| <= absolute + relative * |b|; both 0: equal bits
 };
 Result<std::vector<Difference>> diff_checkpoints(const DiffRequest& request, const JobOptions& options);
 
@@ -74,13 +77,13 @@ struct TensorHash {
   std::string name;
   DType dtype;
   std::vector<int64_t> shape;
-  std::string hash;                         ///< 32 hex digits (ContentHash)
+  std::string hash;  ///< 32 hex digits (ContentHash)
 };
 /// In catalogue order. write: also makes shardwright.manifest.json beside the checkpoint.
 Result<std::vector<TensorHash>> hash_checkpoint(const std::string& path, bool write, const JobOptions& options);
 
 struct ReindexSummary {
-  std::string index;                        ///< file written
+  std::string index;  ///< file written
   uint64_t tensors = 0, shards = 0;
   std::vector<std::string> added, removed, moved;  ///< tensor names, against the old index
 };
@@ -88,10 +91,11 @@ struct ReindexSummary {
 Result<ReindexSummary> reindex_checkpoint(const std::string& directory, bool dry_run, const JobOptions& options);
 
 /// One box of one tensor into `out` (C order, the tensor's dtype). The same plan and engine as everything else.
-Status read_box(const Checkpoint& checkpoint, TensorId tensor, const Box& box, MutableView out, const PlanOptions& options = {});
+Status read_box(const Checkpoint& checkpoint, TensorId tensor, const Box& box, MutableView out,
+                const PlanOptions& options = {});
 
 struct Statistics {
-  double min = 0, max = 0, mean = 0;        ///< of the finite values; complex by absolute value
+  double min = 0, max = 0, mean = 0;  ///< of the finite values; complex by absolute value
   uint64_t elements = 0, nan = 0, infinite = 0, zero = 0;
 };
 Result<Statistics> tensor_statistics(const Checkpoint& checkpoint, TensorId tensor, const JobOptions& options);

@@ -82,7 +82,8 @@ Status LaneWriter::encode(const Part& part, uint64_t ticket, MutableView buffer,
   const auto& segment = lane_.segments[part.move->segment];
   const auto& encoding = plan_.to.encoding(plan_.to.pieces(segment.tensor)[segment.piece].encoding);
   SHARDWRIGHT_ASSIGN(auto encoder, make_encoder(encoding.chain, encoding.decoded_bytes));
-  auto room = buffer.subspan(part.reserve_at, std::min(encoded_bound(encoding.chain, encoding.decoded_bytes), plan_.part_limit));
+  auto room = buffer.subspan(part.reserve_at,
+                             std::min(encoded_bound(encoding.chain, encoding.decoded_bytes), plan_.part_limit));
   uint64_t held = 0;
   auto flush = [&]() -> Status {
     SHARDWRIGHT_TRY(wait_turn(ticket, stop));
@@ -106,7 +107,8 @@ Status LaneWriter::encode(const Part& part, uint64_t ticket, MutableView buffer,
     Part region = region_part(plan_, *part.move, part.geometry, part.pieces, cut.range(slab), at);
     region.move = part.move;
     SHARDWRIGHT_TRY(read_parts(plan_, ends_.from, {&region, 1}, buffer));
-    SHARDWRIGHT_TRY(encoder->push(View(buffer).subspan(region.out_at, region.out_bytes), slab + 1 == cut.parts(), emit));
+    SHARDWRIGHT_TRY(
+        encoder->push(View(buffer).subspan(region.out_at, region.out_bytes), slab + 1 == cut.parts(), emit));
   }
   return flush();
 }
@@ -115,7 +117,8 @@ Receipt LaneWriter::receipt_of(size_t index) const {
   const auto& segment = lane_.segments[index];
   const auto& stored = stored_[index];
   Receipt receipt{segment.tensor, segment.piece, {}, 0, 0};
-  receipt.place = {Place::kExtent, -1, lane_.object, appends() ? stored.offset : segment.offset, appends() ? stored.length : segment.length};
+  receipt.place = {Place::kExtent, -1, lane_.object, appends() ? stored.offset : segment.offset,
+                   appends() ? stored.length : segment.length};
   for (const auto& part : stored.parts) {
     receipt.crc32c = crc32c_combine(receipt.crc32c, part.crc32c, part.bytes);
     receipt.crc32 = crc32_combine(receipt.crc32, part.crc32, part.bytes);
@@ -132,7 +135,8 @@ Status LaneWriter::finish(std::vector<Receipt>& receipts) {
     if (segment.type != Segment::kLate) continue;
     SHARDWRIGHT_ASSIGN(Bytes bytes, ends_.draft->late(lane_.object, i, receipts));
     if (segment.length != kUnknown && bytes.size() != segment.length)
-      return fail(Code::kInternal, "late bytes have another length than promised").at_path(plan_.objects[lane_.object].key);
+      return fail(Code::kInternal, "late bytes have another length than promised")
+          .at_path(plan_.objects[lane_.object].key);
     if (appends()) {
       SHARDWRIGHT_TRY(append(i, bytes));
       continue;

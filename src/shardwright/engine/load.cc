@@ -28,7 +28,9 @@ Result<std::vector<TensorId>> choose(const Catalog& catalog, const std::vector<s
     std::vector<std::string> all;
     for (TensorId other = 0; other < catalog.size(); ++other) all.emplace_back(catalog.spec(other).name);
     auto near = nearest_names(name, all, 1);
-    return fail(Code::kNotFound, "no such tensor").at_tensor(name).with_hint(near.empty() ? "" : "nearest name: '" + near[0] + "'");
+    return fail(Code::kNotFound, "no such tensor")
+        .at_tensor(name)
+        .with_hint(near.empty() ? "" : "nearest name: '" + near[0] + "'");
   }
   return ids;
 }
@@ -47,7 +49,8 @@ std::vector<uint64_t> place_tensors(const Catalog& catalog, std::vector<TensorId
     bool in_file = flat && flat->place.site == Place::kExtent && flat->stored == catalog.spec(id).dtype && bytes > 0;
     if (!in_file) {
       end = round_up(end, kStep);
-    } else if (flat->place.object == object && flat->place.offset >= file_end && flat->place.offset - file_end <= kKeptGap) {
+    } else if (flat->place.object == object && flat->place.offset >= file_end &&
+               flat->place.offset - file_end <= kKeptGap) {
       end += flat->place.offset - file_end;
     } else {
       end = round_up(end, kDirectStep) + flat->place.offset % kDirectStep;
@@ -70,7 +73,8 @@ View Loaded::values(TensorId tensor) const {
   return {reinterpret_cast<const std::byte*>(flat->place.offset), catalog.spec(tensor).nbytes()};
 }
 
-Result<Loaded> load_checkpoint(const Checkpoint& checkpoint, const std::vector<std::string>& names, const JobOptions& options) {
+Result<Loaded> load_checkpoint(const Checkpoint& checkpoint, const std::vector<std::string>& names,
+                               const JobOptions& options) {
   const auto& from = checkpoint.catalog;
   SHARDWRIGHT_ASSIGN(auto ids, choose(from, names));
   std::vector<TensorId> holders;
@@ -91,13 +95,16 @@ Result<Loaded> load_checkpoint(const Checkpoint& checkpoint, const std::vector<s
       continue;
     }
     first = target;
-    Place place{Place::kMemory, -1, 0, reinterpret_cast<uint64_t>(out.arena.data()) + at[from.same_as(id)], spec.nbytes()};
+    Place place{Place::kMemory, -1, 0, reinterpret_cast<uint64_t>(out.arena.data()) + at[from.same_as(id)],
+                spec.nbytes()};
     SHARDWRIGHT_TRY(builder.add_flat(place, spec.dtype));
   }
   SHARDWRIGHT_ASSIGN(out.catalog, builder.build());
   SHARDWRIGHT_ASSIGN(auto plan, plan_load(from, out.catalog, ids, options.plan));
   Calls calls;
-  calls.keep_going = [&](uint64_t done, uint64_t total) { return !options.progress || options.progress("read", done, total); };
+  calls.keep_going = [&](uint64_t done, uint64_t total) {
+    return !options.progress || options.progress("read", done, total);
+  };
   SHARDWRIGHT_TRY(execute(plan, {checkpoint.store.get(), nullptr, nullptr}, calls));
   return out;
 }

@@ -15,22 +15,24 @@ constexpr uint64_t kMaxManifestBytes = GiB;
 constexpr int kVersion = 1;
 
 Error bad_manifest(std::string_view key, std::string what) {
-  return fail(Code::kCorrupt, "manifest: " + std::move(what)).at_path(std::string(key)).with_hint("`shardwright hash PATH --write` makes a new one");
+  return fail(Code::kCorrupt, "manifest: " + std::move(what))
+      .at_path(std::string(key))
+      .with_hint("`shardwright hash PATH --write` makes a new one");
 }
 
 std::string entry_text(const Manifest& manifest) {
   std::string out = "{\n   \"content\": {";
   bool first = true;
   for (const auto& [name, hash] : manifest.content) {
-    out += fmt::format("{}\n    {}: {{\"dtype\": \"{}\", \"shape\": {}, \"hash\": \"{}\"}}", first ? "" : ",", json_quote(name),
-                       dtype_row(hash.dtype).name, shape_text(hash.shape), hash.hash);
+    out += fmt::format("{}\n    {}: {{\"dtype\": \"{}\", \"shape\": {}, \"hash\": \"{}\"}}", first ? "" : ",",
+                       json_quote(name), dtype_row(hash.dtype).name, shape_text(hash.shape), hash.hash);
     first = false;
   }
   out += "\n   },\n   \"stored\": [";
   first = true;
   for (const auto& sum : manifest.stored) {
-    out += fmt::format("{}\n    {{\"file\": {}, \"offset\": {}, \"length\": {}, \"crc32c\": \"{:08x}\"}}", first ? "" : ",", json_quote(sum.file),
-                       sum.offset, sum.length, sum.crc32c);
+    out += fmt::format("{}\n    {{\"file\": {}, \"offset\": {}, \"length\": {}, \"crc32c\": \"{:08x}\"}}",
+                       first ? "" : ",", json_quote(sum.file), sum.offset, sum.length, sum.crc32c);
     first = false;
   }
   return out + "\n   ]\n  }";
@@ -49,11 +51,14 @@ std::string document(const std::map<std::string, std::string>& entries) {
 Result<Json> parse(std::string_view key, View bytes) {
   auto json = parse_json(text_of(bytes));
   if (!json.ok()) return bad_manifest(key, json.error().message);
-  bool fits = json->is_object() && json->contains("version") && json->contains("checkpoints") && (*json)["checkpoints"].is_object();
+  bool fits = json->is_object() && json->contains("version") && json->contains("checkpoints") &&
+              (*json)["checkpoints"].is_object();
   if (!fits) return bad_manifest(key, "not of the expected shape");
   if ((*json)["version"] != kVersion)
-    return fail(Code::kUnsupported, "manifest of another version").at_path(std::string(key))
-        .with_found((*json)["version"].dump()).with_expected(std::to_string(kVersion));
+    return fail(Code::kUnsupported, "manifest of another version")
+        .at_path(std::string(key))
+        .with_found((*json)["version"].dump())
+        .with_expected(std::to_string(kVersion));
   return std::move(*json);
 }
 
@@ -69,12 +74,14 @@ std::optional<uint64_t> number_field(const Json& object, const char* name) {
 
 Result<Manifest> parse_entry(std::string_view key, const Json& entry) {
   Manifest out;
-  if (!entry.is_object() || !entry.contains("content") || !entry["content"].is_object() || !entry.contains("stored") || !entry["stored"].is_array())
+  if (!entry.is_object() || !entry.contains("content") || !entry["content"].is_object() || !entry.contains("stored") ||
+      !entry["stored"].is_array())
     return bad_manifest(key, "entry without content and stored");
   for (const auto& [name, row] : entry["content"].items()) {
     TensorHash hash{name, DType::kU8, {}, text_field(row, "hash")};
     auto dtype = dtype_from_name(text_field(row, "dtype"));
-    if (!dtype || hash.hash.size() != 32 || !row.contains("shape") || !row["shape"].is_array()) return bad_manifest(key, "bad entry for tensor '" + name + "'");
+    if (!dtype || hash.hash.size() != 32 || !row.contains("shape") || !row["shape"].is_array())
+      return bad_manifest(key, "bad entry for tensor '" + name + "'");
     hash.dtype = *dtype;
     for (const auto& extent : row["shape"]) {
       if (!extent.is_number_integer()) return bad_manifest(key, "bad shape for tensor '" + name + "'");
@@ -86,7 +93,8 @@ Result<Manifest> parse_entry(std::string_view key, const Json& entry) {
     auto offset = number_field(row, "offset"), length = number_field(row, "length");
     auto crc = text_field(row, "crc32c");
     if (!offset || !length || crc.size() != 8) return bad_manifest(key, "bad stored range");
-    out.stored.push_back({text_field(row, "file"), *offset, *length, static_cast<uint32_t>(std::strtoul(crc.c_str(), nullptr, 16))});
+    out.stored.push_back(
+        {text_field(row, "file"), *offset, *length, static_cast<uint32_t>(std::strtoul(crc.c_str(), nullptr, 16))});
   }
   return out;
 }
@@ -108,7 +116,8 @@ Result<std::optional<Manifest>> read_manifest(Store& store, std::string_view key
   return std::optional(std::move(manifest));
 }
 
-Result<std::optional<Bytes>> manifest_without(Store& store, std::string_view key, const std::vector<std::string>& entries) {
+Result<std::optional<Bytes>> manifest_without(Store& store, std::string_view key,
+                                              const std::vector<std::string>& entries) {
   SHARDWRIGHT_ASSIGN(auto size, store.size(key));
   if (!size) return std::optional<Bytes>();
   SHARDWRIGHT_ASSIGN(auto bytes, read_object(store, key, kMaxManifestBytes));
@@ -133,12 +142,17 @@ Status write_manifest(const std::string& path, const JobOptions& options, const 
   std::map<std::tuple<std::string, uint64_t, uint64_t>, uint32_t> written;
   for (const auto& receipt : receipts)
     if (receipt.tensor != kNoTensor && receipt.place.object < checkpoint.catalog.objects().size())
-      written[{checkpoint.catalog.objects()[receipt.place.object].key, receipt.place.offset, receipt.place.length}] = receipt.crc32c;
+      written[{checkpoint.catalog.objects()[receipt.place.object].key, receipt.place.offset, receipt.place.length}] =
+          receipt.crc32c;
   for (const auto& sum : manifest.stored) {
     auto at = written.find({sum.file, sum.offset, sum.length});
     if (at != written.end() && at->second != sum.crc32c)
-      return fail(Code::kCorrupt, "bytes read back differ from the bytes written").at_path(checkpoint.store->describe(sum.file)).at_offset(sum.offset)
-          .with_found(fmt::format("CRC-32C {:08x}", sum.crc32c)).with_expected(fmt::format("{:08x}", at->second)).with_hint("check the disk");
+      return fail(Code::kCorrupt, "bytes read back differ from the bytes written")
+          .at_path(checkpoint.store->describe(sum.file))
+          .at_offset(sum.offset)
+          .with_found(fmt::format("CRC-32C {:08x}", sum.crc32c))
+          .with_expected(fmt::format("{:08x}", at->second))
+          .with_hint("check the disk");
   }
   std::map<std::string, std::string> entries;
   auto& store = *checkpoint.store;

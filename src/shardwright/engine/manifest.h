@@ -32,7 +32,8 @@ struct Manifest {
 /// What was read of a checkpoint, to be put in a manifest or held against one.
 /// Hashes every tensor and, for raw ones, sums their stored bytes in the same pass; encoded pieces are summed as stored. A tensor that
 /// cannot be read goes to `failed` (when given) and is left out; else its error is returned.
-Result<Manifest> survey(const Checkpoint& checkpoint, bool stored, const JobOptions& options, std::vector<Error>* failed = nullptr);
+Result<Manifest> survey(const Checkpoint& checkpoint, bool stored, const JobOptions& options,
+                        std::vector<Error>* failed = nullptr);
 
 /// The entry for this checkpoint; nullopt when there is no manifest or no entry. Errors: kCorrupt.
 Result<std::optional<Manifest>> read_manifest(Store& store, std::string_view key, std::string_view entry);
@@ -40,7 +41,8 @@ Result<std::optional<Manifest>> read_manifest(Store& store, std::string_view key
 /// range whose checksum now differs is kCorrupt (what was written is not what is read).
 Status write_manifest(const std::string& path, const JobOptions& options, const std::vector<Receipt>& receipts = {});
 /// The manifest at `key` without the entries of these files: nullopt when it has none of them, empty when nothing would be left.
-Result<std::optional<Bytes>> manifest_without(Store& store, std::string_view key, const std::vector<std::string>& entries);
+Result<std::optional<Bytes>> manifest_without(Store& store, std::string_view key,
+                                              const std::vector<std::string>& entries);
 /// Name of this checkpoint's entry.
 std::string manifest_entry(const Checkpoint& checkpoint);
 

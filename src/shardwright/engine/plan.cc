@@ -26,7 +26,8 @@ constexpr uint64_t kLeastBudget = 1 * MiB;
 
 class Planner {
  public:
-  Planner(const Catalog& from, const Catalog& to, std::span<const TensorId> origin, const PlanOptions& options, uint64_t part_bytes)
+  Planner(const Catalog& from, const Catalog& to, std::span<const TensorId> origin, const PlanOptions& options,
+          uint64_t part_bytes)
       : origin_(origin) {
     plan_.from = from;
     plan_.to = to;
@@ -68,8 +69,10 @@ class Planner {
     TensorId from = origin_.empty() ? to : origin_[to];
     auto source = plan_.from.spec(from), target = plan_.to.spec(to);
     if (!std::ranges::equal(source.shape, target.shape))
-      return fail(Code::kInvalidArgument, "shapes differ").at_tensor(std::string(target.name))
-          .with_found(shape_text(source.shape)).with_expected(shape_text(target.shape));
+      return fail(Code::kInvalidArgument, "shapes differ")
+          .at_tensor(std::string(target.name))
+          .with_found(shape_text(source.shape))
+          .with_expected(shape_text(target.shape));
     Move move{from, to, segment, 0, Move::kRegion};
     bool files = !lane.segments.empty();
     if (files && lane.segments[segment].piece != kWholeTensor) {
@@ -83,7 +86,8 @@ class Planner {
     }
     auto geometry = move_geometry(plan_, lane, move, pieces.get());
     if (geometry.in != geometry.out && !can_convert(geometry.in, geometry.out))
-      return fail(Code::kUnsupported, fmt::format("no conversion from {} to {}", dtype_row(geometry.in).name, dtype_row(geometry.out).name))
+      return fail(Code::kUnsupported,
+                  fmt::format("no conversion from {} to {}", dtype_row(geometry.in).name, dtype_row(geometry.out).name))
           .at_tensor(std::string(source.name));
     if (pieces && move.mode == Move::kRegion && stream(*pieces, geometry, consumer)) {
       move.mode = Move::kStream;
@@ -128,7 +132,10 @@ class Planner {
       const auto& encoding = plan_.from.encoding(piece.encoding);
       if (piece.place.site == Place::kCall && pieces.all().size() > 1)
         return fail(Code::kUnsupported, "a producer must make the whole tensor").at_tensor(std::string(name));
-      if (encoding.stored != stored || encoding.big_endian != plan_.from.encoding(pieces.all().front().encoding).big_endian) return fail(Code::kUnsupported, "its pieces are stored in different dtypes or byte orders").at_tensor(std::string(name));
+      if (encoding.stored != stored ||
+          encoding.big_endian != plan_.from.encoding(pieces.all().front().encoding).big_endian)
+        return fail(Code::kUnsupported, "its pieces are stored in different dtypes or byte orders")
+            .at_tensor(std::string(name));
       bool strided = std::any_of(piece.strides.begin(), piece.strides.end(), [](int64_t stride) { return stride < 0; });
       if (strided && piece.place.site == Place::kExtent)
         return fail(Code::kUnsupported, "stored with negative strides").at_tensor(std::string(name));
@@ -151,14 +158,17 @@ class Planner {
     auto& summary = plan_.summary;
     ++summary.tensors;
     auto elements = geometry.box.elements();
-    uint64_t in = bytes_of_elements(geometry.in, elements).value_or(0), out = bytes_of_elements(geometry.out, elements).value_or(0);
+    uint64_t in = bytes_of_elements(geometry.in, elements).value_or(0),
+             out = bytes_of_elements(geometry.out, elements).value_or(0);
     summary.work_bytes += in;
     if (!lane.segments.empty()) summary.written_bytes += out;
     summary.parts += geometry.cut.parts();
     uint64_t largest = std::min(geometry.cut.largest(), elements);
-    auto part_in = bytes_of_elements(geometry.in, largest).value_or(in), part_out = bytes_of_elements(geometry.out, largest).value_or(out);
+    auto part_in = bytes_of_elements(geometry.in, largest).value_or(in),
+         part_out = bytes_of_elements(geometry.out, largest).value_or(out);
     if (!geometry.line || geometry.in != geometry.out || !geometry.to)
-      largest_part_ = std::max(largest_part_, round_up(part_in, 64) + (geometry.in == geometry.out ? 0 : round_up(part_out, 64)));
+      largest_part_ =
+          std::max(largest_part_, round_up(part_in, 64) + (geometry.in == geometry.out ? 0 : round_up(part_out, 64)));
     if (pieces == nullptr) {
       summary.read_bytes += in;
       distinct_ += in;
@@ -177,7 +187,8 @@ class Planner {
       }
       distinct_ += piece.place.length;
       bool streamed = !lane.moves.empty() && lane.moves.back().mode == Move::kStream && lane.moves.back().from == from;
-      summary.read_bytes += piece.place.length * (streamed ? 1 : times_cut(geometry, *intersect(piece.box, geometry.box)));
+      summary.read_bytes +=
+          piece.place.length * (streamed ? 1 : times_cut(geometry, *intersect(piece.box, geometry.box)));
     }
   }
 
@@ -185,7 +196,8 @@ class Planner {
   static uint64_t times_cut(const Geometry& geometry, const Box& box) {
     const Cut& cut = geometry.cut;
     if (cut.parts() <= 1 || box.rank() == 0) return 1;
-    if (cut.outer > 1) return std::max<uint64_t>(1, cut.parts() * box.elements() / std::max<uint64_t>(1, geometry.box.elements()));
+    if (cut.outer > 1)
+      return std::max<uint64_t>(1, cut.parts() * box.elements() / std::max<uint64_t>(1, geometry.box.elements()));
     auto first = static_cast<uint64_t>(box.start[0] - geometry.box.start[0]) / cut.step;
     auto last = static_cast<uint64_t>(box.start[0] + box.extent[0] - 1 - geometry.box.start[0]) / cut.step;
     return last - first + 1;
@@ -205,7 +217,8 @@ std::string Plan::fingerprint() const {
   for (const auto& object : objects) text += fmt::format("> {} {}\n", object.key, object.size);
   for (const auto& lane : lanes)
     for (const auto& move : lane.moves)
-      text += fmt::format("{} {} {} {} {}\n", move.from, move.to, move.segment, move.source_piece, static_cast<int>(move.mode));
+      text += fmt::format("{} {} {} {} {}\n", move.from, move.to, move.segment, move.source_piece,
+                          static_cast<int>(move.mode));
   auto catalogue = [&](const Catalog& catalog) {
     for (TensorId id = 0; id < catalog.size(); ++id) {
       auto spec = catalog.spec(id);
@@ -230,8 +243,8 @@ Result<Plan> fit(const PlanOptions& options, const Make& make) {
   }
 }
 
-Result<Plan> write_plan(const Catalog& from, const Draft& draft, std::span<const TensorId> origin, const PlanOptions& options,
-                        uint64_t part_bytes) {
+Result<Plan> write_plan(const Catalog& from, const Draft& draft, std::span<const TensorId> origin,
+                        const PlanOptions& options, uint64_t part_bytes) {
   PlanOptions wanted = options;
   wanted.checksums = options.checksums || draft.wants_crc32();
   Planner planner(from, draft.target(), origin, wanted, part_bytes);
@@ -259,8 +272,8 @@ Result<Plan> write_plan(const Catalog& from, const Draft& draft, std::span<const
   return planner.finish();
 }
 
-Result<Plan> load_plan(const Catalog& from, const Catalog& to, std::span<const TensorId> origin, const PlanOptions& options,
-                       uint64_t part_bytes) {
+Result<Plan> load_plan(const Catalog& from, const Catalog& to, std::span<const TensorId> origin,
+                       const PlanOptions& options, uint64_t part_bytes) {
   Planner planner(from, to, origin, options, part_bytes);
   SHARDWRIGHT_TRY(planner.check_budget());
   SHARDWRIGHT_TRY(planner.decoders());
@@ -292,18 +305,21 @@ Result<Plan> load_plan(const Catalog& from, const Catalog& to, std::span<const T
       SHARDWRIGHT_TRY(planner.add(lane, id, kWholeTensor, /*consumer=*/!memory));
       continue;
     }
-    for (uint32_t piece = 0; piece < pieces.size(); ++piece) SHARDWRIGHT_TRY(planner.add(lane, id, piece, /*consumer=*/!memory));
+    for (uint32_t piece = 0; piece < pieces.size(); ++piece)
+      SHARDWRIGHT_TRY(planner.add(lane, id, piece, /*consumer=*/!memory));
   }
   return planner.finish();
 }
 
 }  // namespace
 
-Result<Plan> plan_write(const Catalog& from, const Draft& draft, std::span<const TensorId> origin, const PlanOptions& options) {
+Result<Plan> plan_write(const Catalog& from, const Draft& draft, std::span<const TensorId> origin,
+                        const PlanOptions& options) {
   return fit(options, [&](uint64_t part_bytes) { return write_plan(from, draft, origin, options, part_bytes); });
 }
 
-Result<Plan> plan_load(const Catalog& from, const Catalog& to, std::span<const TensorId> origin, const PlanOptions& options) {
+Result<Plan> plan_load(const Catalog& from, const Catalog& to, std::span<const TensorId> origin,
+                       const PlanOptions& options) {
   return fit(options, [&](uint64_t part_bytes) { return load_plan(from, to, origin, options, part_bytes); });
 }
 

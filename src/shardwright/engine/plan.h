@@ -27,10 +27,10 @@ struct Move {
     kStream,   ///< one encoded source piece, decoded once in slabs and scattered: for chunks that do not fit a part
     kEncode,   ///< one encoded target piece, gathered in slabs and encoded, appended in segment order
   };
-  TensorId from = kNoTensor;       ///< in the source catalogue
-  TensorId to = kNoTensor;         ///< in the target catalogue
-  uint32_t segment = 0;            ///< files: index in Lane::segments; else target piece, kWholeTensor: all pieces at once
-  uint32_t source_piece = 0;       ///< kStream
+  TensorId from = kNoTensor;  ///< in the source catalogue
+  TensorId to = kNoTensor;    ///< in the target catalogue
+  uint32_t segment = 0;       ///< files: index in Lane::segments; else target piece, kWholeTensor: all pieces at once
+  uint32_t source_piece = 0;  ///< kStream
   Mode mode = kLiteral;
 };
 
@@ -39,18 +39,18 @@ struct Move {
 struct Lane {
   ObjectId object = 0;
   std::vector<Move> moves;
-  std::vector<Segment> segments;   ///< of the object; empty for memory and calls
+  std::vector<Segment> segments;  ///< of the object; empty for memory and calls
 };
 
 class Plan {
  public:
   struct Summary {
     uint64_t tensors = 0, objects = 0, parts = 0;
-    uint64_t read_bytes = 0;      ///< source bytes wanted, re-reads included
-    uint64_t written_bytes = 0;   ///< target bytes, literals included; late and sealed ones not
-    uint64_t work_bytes = 0;      ///< of source values, for progress
-    uint64_t need_bytes = 0;      ///< most that one part needs; must fit the budget
-    double reread = 1.0;          ///< read_bytes / distinct source bytes
+    uint64_t read_bytes = 0;     ///< source bytes wanted, re-reads included
+    uint64_t written_bytes = 0;  ///< target bytes, literals included; late and sealed ones not
+    uint64_t work_bytes = 0;     ///< of source values, for progress
+    uint64_t need_bytes = 0;     ///< most that one part needs; must fit the budget
+    double reread = 1.0;         ///< read_bytes / distinct source bytes
   };
   Summary summary;
   /// XXH3-128 of sources, targets and options: equal plans, equal text.
@@ -59,7 +59,7 @@ class Plan {
   Catalog from, to;
   PlanOptions options;
   std::vector<Lane> lanes;
-  std::vector<ObjectInfo> objects;       ///< of the draft; empty for memory and calls
+  std::vector<ObjectInfo> objects;  ///< of the draft; empty for memory and calls
   int workers = 2;
   uint64_t part_limit = 8 * MiB;         ///< most bytes that a part is cut to, in and out together
   std::vector<uint64_t> decode_windows;  ///< per source encoding, bytes a decoder holds
@@ -68,9 +68,11 @@ class Plan {
 /// Plan for writing a draft. origin[i]: source tensor of target tensor i; empty: the same ids. Values are converted where dtypes differ (the caller decided);
 /// shapes must be equal. Errors: kUnsupported (no conversion, codec that must hold more than the budget), kResourceExhausted with the
 /// number it needs.
-Result<Plan> plan_write(const Catalog& from, const Draft& draft, std::span<const TensorId> origin, const PlanOptions& options);
+Result<Plan> plan_write(const Catalog& from, const Draft& draft, std::span<const TensorId> origin,
+                        const PlanOptions& options);
 /// Plan for loading: source order, one read for all boxes a part feeds. Tensors of `to` whose pieces are kMemory are filled there; kCall
 /// pieces go to Calls::consume box by box; any other tensor (no pieces, or those of files) is consumed whole, slab by slab.
-Result<Plan> plan_load(const Catalog& from, const Catalog& to, std::span<const TensorId> origin, const PlanOptions& options);
+Result<Plan> plan_load(const Catalog& from, const Catalog& to, std::span<const TensorId> origin,
+                       const PlanOptions& options);
 
 }  // namespace shardwright

@@ -2,7 +2,8 @@
 
 namespace shardwright {
 
-Status read_box(const Checkpoint& checkpoint, TensorId tensor, const Box& box, MutableView out, const PlanOptions& options) {
+Status read_box(const Checkpoint& checkpoint, TensorId tensor, const Box& box, MutableView out,
+                const PlanOptions& options) {
   auto spec = checkpoint.catalog.spec(tensor);
   if (box.rank() != spec.shape.size() || !Box::whole(spec.shape).contains(box))
     return fail(Code::kInvalidArgument, "box " + box.text() + " lies outside the tensor")

@@ -12,9 +12,13 @@ constexpr size_t kBatch = 4096;
 
 size_t element_bytes(DType dtype) { return dtype_row(dtype).block_bytes; }
 
-Strided layout_of(const Piece& piece) { return {piece.box, piece.strides.empty() ? c_strides(piece.box.extent) : piece.strides}; }
+Strided layout_of(const Piece& piece) {
+  return {piece.box, piece.strides.empty() ? c_strides(piece.box.extent) : piece.strides};
+}
 
-uint64_t bytes_at(DType stored, int64_t elements) { return bytes_of_elements(stored, static_cast<uint64_t>(elements)).value_or(0); }
+uint64_t bytes_at(DType stored, int64_t elements) {
+  return bytes_of_elements(stored, static_cast<uint64_t>(elements)).value_or(0);
+}
 
 /// One task's reads, and what is to be done when they are there.
 class Reader {
@@ -52,7 +56,8 @@ class Reader {
       swapped = swapped || encoding.big_endian;
       if (!encoding.chain.empty()) {
         auto status = decode_into(part, source, stage);
-        if (!status.ok()) return std::move(status.error()).at_tensor(std::string(plan_.from.spec(part.move->from).name));
+        if (!status.ok())
+          return std::move(status.error()).at_tensor(std::string(plan_.from.spec(part.move->from).name));
       } else if (source.scratch_bytes > 0) {
         scatter(part, source, buffer_.subspan(source.scratch_at).data(), layout_of(*source.piece),
                 layout_of(*source.piece).offset_of(source.overlap.start), stage);
@@ -74,7 +79,9 @@ class Reader {
     uint64_t skip = bytes_at(part.geometry->in, static_cast<int64_t>(part.range.first));
     switch (place.site) {
       case Place::kExtent: return add_op(place.object, place.offset + skip, target);
-      case Place::kLiteral: std::ranges::copy(plan_.from.literal(place).subspan(skip, target.size()), target.begin()); return {};
+      case Place::kLiteral:
+        std::ranges::copy(plan_.from.literal(place).subspan(skip, target.size()), target.begin());
+        return {};
       case Place::kMemory: {
         auto from = reinterpret_cast<const std::byte*>(place.offset) + skip;
         std::copy_n(from, target.size(), target.data());
@@ -103,19 +110,22 @@ class Reader {
       for (size_t d = 0; d < last.size(); ++d) last[d] += source.overlap.extent[d] - 1;
       int64_t first = layout.offset_of(source.overlap.start);
       uint64_t span = bytes_at(encoding.stored, layout.offset_of(last) - first + 1);
-      return add_op(piece.place.object, piece.place.offset + bytes_at(encoding.stored, first), buffer_.subspan(source.scratch_at, span));
+      return add_op(piece.place.object, piece.place.offset + bytes_at(encoding.stored, first),
+                    buffer_.subspan(source.scratch_at, span));
     }
     Status status;
-    for_each_run(source.overlap, layout, {part.box, c_strides(part.box.extent)}, [&](int64_t from, int64_t to, int64_t elements) {
-      if (!status.ok()) return;
-      status = add_op(piece.place.object, piece.place.offset + bytes_at(encoding.stored, from),
-                      stage.subspan(bytes_at(encoding.stored, to), bytes_at(encoding.stored, elements)));
-    });
+    for_each_run(source.overlap, layout, {part.box, c_strides(part.box.extent)},
+                 [&](int64_t from, int64_t to, int64_t elements) {
+                   if (!status.ok()) return;
+                   status = add_op(piece.place.object, piece.place.offset + bytes_at(encoding.stored, from),
+                                   stage.subspan(bytes_at(encoding.stored, to), bytes_at(encoding.stored, elements)));
+                 });
     return status;
   }
 
   /// `data` points at element `data_first` of the piece's layout.
-  void scatter(const Part& part, const Source& source, const std::byte* data, const Strided& layout, int64_t data_first, MutableView stage) {
+  void scatter(const Part& part, const Source& source, const std::byte* data, const Strided& layout, int64_t data_first,
+               MutableView stage) {
     DType stored = plan_.from.encoding(source.piece->encoding).stored;
     auto size = static_cast<int64_t>(element_bytes(stored));
     copy_strided(source.overlap, layout, data - data_first * size, {part.box, c_strides(part.box.extent)}, stage.data(),
@@ -136,7 +146,8 @@ class Reader {
         auto wanted = intersect(box, source.overlap);
         if (!wanted) continue;
         Strided layout{chunk, c_strides(chunk.extent)};
-        copy_strided(*wanted, layout, values.data() - first * size, {part.box, c_strides(part.box.extent)}, stage.data(), size);
+        copy_strided(*wanted, layout, values.data() - first * size, {part.box, c_strides(part.box.extent)},
+                     stage.data(), size);
       }
       return !behind;
     });
@@ -215,7 +226,9 @@ Status read_parts(const Plan& plan, Store* store, std::span<const Part> parts, M
     SHARDWRIGHT_TRY(reader.settle(part));
     const auto& g = *part.geometry;
     if (g.in == g.out || part.range.count == 0) continue;
-    SHARDWRIGHT_TRY(named(convert(g.in, buffer.subspan(part.in_at, part.in_bytes), g.out, buffer.subspan(part.out_at, part.out_bytes)), part));
+    SHARDWRIGHT_TRY(named(
+        convert(g.in, buffer.subspan(part.in_at, part.in_bytes), g.out, buffer.subspan(part.out_at, part.out_bytes)),
+        part));
   }
   return {};
 }

@@ -67,8 +67,10 @@ Result<ReindexSummary> reindex_checkpoint(const std::string& path, bool dry_run,
   for (const auto& [name, file] : now) {
     ++files[file];
     auto old = before.find(name);
-    if (old == before.end()) summary.added.push_back(name);
-    else if (old->second != file) summary.moved.push_back(name);
+    if (old == before.end())
+      summary.added.push_back(name);
+    else if (old->second != file)
+      summary.moved.push_back(name);
   }
   for (const auto& [name, file] : before)
     if (!now.contains(name)) summary.removed.push_back(name);

@@ -61,7 +61,8 @@ Result<Selected> select_tensors(const Catalog& from, const Selection& selection)
   SHARDWRIGHT_TRY(check_globs(from, selection));
   SHARDWRIGHT_ASSIGN(auto renamer, Renamer::create(selection));
   if (selection.dtype && !floating(*selection.dtype))
-    return fail(Code::kInvalidArgument, "only casts to floating types are made").with_found(std::string(dtype_row(*selection.dtype).name));
+    return fail(Code::kInvalidArgument, "only casts to floating types are made")
+        .with_found(std::string(dtype_row(*selection.dtype).name));
   bool plain = selection.include.empty() && selection.exclude.empty() && selection.rename.empty() && !selection.dtype;
   if (plain) return Selected{from, {}};
 

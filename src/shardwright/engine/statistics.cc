@@ -63,7 +63,9 @@ Result<Statistics> tensor_statistics(const Checkpoint& checkpoint, TensorId tens
     accumulator.add(values);
     return {};
   };
-  calls.keep_going = [&](uint64_t done, uint64_t total) { return !options.progress || options.progress("read", done, total); };
+  calls.keep_going = [&](uint64_t done, uint64_t total) {
+    return !options.progress || options.progress("read", done, total);
+  };
   SHARDWRIGHT_TRY(execute(plan, {checkpoint.store.get(), nullptr, nullptr}, calls));
   return accumulator.finish();
 }

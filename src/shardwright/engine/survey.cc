@@ -9,7 +9,8 @@ namespace {
 /// Hashes tensors as their slabs come by. Consumers run on one thread, slabs of one tensor together and in order.
 class Surveyor {
  public:
-  Surveyor(const Checkpoint& checkpoint, bool stored) : checkpoint_(checkpoint), catalog_(checkpoint.catalog), stored_(stored) {}
+  Surveyor(const Checkpoint& checkpoint, bool stored)
+      : checkpoint_(checkpoint), catalog_(checkpoint.catalog), stored_(stored) {}
 
   Status consume(TensorId tensor, View values) {
     hash_.update(values);
@@ -54,7 +55,8 @@ class Surveyor {
   Status sum(TensorId tensor) {
     if (auto flat = catalog_.flat(tensor)) {
       if (flat->place.site == Place::kExtent && flat->place.length > 0 && flat->stored == catalog_.spec(tensor).dtype)
-        out_.stored.push_back({catalog_.objects()[flat->place.object].key, flat->place.offset, flat->place.length, crc_});
+        out_.stored.push_back(
+            {catalog_.objects()[flat->place.object].key, flat->place.offset, flat->place.length, crc_});
       return {};
     }
     Bytes block(MiB);
@@ -100,7 +102,8 @@ Result<std::pair<Catalog, std::vector<TensorId>>> remaining(const Catalog& from,
 
 }  // namespace
 
-Result<Manifest> survey(const Checkpoint& checkpoint, bool stored, const JobOptions& options, std::vector<Error>* failed) {
+Result<Manifest> survey(const Checkpoint& checkpoint, bool stored, const JobOptions& options,
+                        std::vector<Error>* failed) {
   Surveyor surveyor(checkpoint, stored);
   const auto& from = checkpoint.catalog;
   std::set<TensorId> done;  // only filled when tensors fail: a whole checkpoint needs no list
@@ -119,7 +122,9 @@ Result<Manifest> survey(const Checkpoint& checkpoint, bool stored, const JobOpti
       if (failed != nullptr && (finished.empty() || finished.back() != tensor)) finished.push_back(tensor);
       return surveyor.consume(tensor, values);
     };
-    calls.keep_going = [&](uint64_t at, uint64_t total) { return !options.progress || options.progress("read", at, total); };
+    calls.keep_going = [&](uint64_t at, uint64_t total) {
+      return !options.progress || options.progress("read", at, total);
+    };
     auto executed = execute(plan, {checkpoint.store.get(), nullptr, nullptr}, calls);
     if (executed.ok()) return surveyor.take();
     auto bad = from.find(executed.error().tensor);

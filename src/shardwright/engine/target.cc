@@ -43,7 +43,8 @@ Result<const Format*> writable_format(const std::string& name) {
         .with_hint(near.empty() ? "`shardwright formats` lists them" : "did you mean '" + near[0] + "'?");
   }
   if (format->draft == nullptr)
-    return fail(Code::kUnsupported, "format '" + name + "' can only be read").with_hint("`shardwright formats` says what can be written");
+    return fail(Code::kUnsupported, "format '" + name + "' can only be read")
+        .with_hint("`shardwright formats` says what can be written");
   return format;
 }
 
@@ -70,15 +71,19 @@ void look_at_old_set(Target& target, const Checkpoint& source, const fs::path& d
   target.old_entries = std::min<size_t>(target.old_members.size(), 1);
   auto stale_single = [&](const std::string& member) { return member.ends_with(".index.json"); };
   // A directory may hold an index and a single file; either may be where some reader begins.
-  while (target.old_entries < target.old_members.size() && stale_single(target.old_members[target.old_entries])) ++target.old_entries;
+  while (target.old_entries < target.old_members.size() && stale_single(target.old_members[target.old_entries]))
+    ++target.old_entries;
   for (const auto& member : target.old_members)
     for (const auto& object : source.catalog.objects())
-      target.own_source = target.own_source || fs::equivalent(directory / member, source.store->describe(object.key), error);
+      target.own_source =
+          target.own_source || fs::equivalent(directory / member, source.store->describe(object.key), error);
 }
 
 }  // namespace
 
-std::string Target::store_key(std::string_view key) const { return directory.empty() ? std::string(key) : directory + "/" + std::string(key); }
+std::string Target::store_key(std::string_view key) const {
+  return directory.empty() ? std::string(key) : directory + "/" + std::string(key);
+}
 
 Result<Target> resolve_target(const CopyRequest& request, const Checkpoint& source) {
   Target target;
@@ -87,7 +92,9 @@ Result<Target> resolve_target(const CopyRequest& request, const Checkpoint& sour
   std::error_code error;
   std::string file = path.filename().string();
   const NameRule* named = fs::is_directory(path, error) ? nullptr : rule_of(file);
-  std::string format = !request.format.empty() ? request.format : named != nullptr ? std::string(named->format) : "safetensors";
+  std::string format = !request.format.empty() ? request.format
+                       : named != nullptr      ? std::string(named->format)
+                                               : "safetensors";
   SHARDWRIGHT_ASSIGN(target.format, writable_format(format));
   if (named != nullptr && named->format != format)
     return fail(Code::kInvalidArgument, fmt::format("'{}' is not a name for format {}", file, format))
@@ -102,24 +109,32 @@ Result<Target> resolve_target(const CopyRequest& request, const Checkpoint& sour
     target.name = file;
   }
   if (!sharded && request.max_shard_bytes)
-    return fail(Code::kInvalidArgument, "a single file has no shards").at_path(request.target)
+    return fail(Code::kInvalidArgument, "a single file has no shards")
+        .at_path(request.target)
         .with_hint("give a directory, or an index name such as x.weights.json, with --max-shard-size");
   target.max_shard_bytes = request.max_shard_bytes.value_or(sharded ? kDefaultShardBytes : kUnknown);
 
   fs::path absolute = fs::absolute(path, error).lexically_normal();
   fs::path parent = absolute.parent_path();
   if (!fs::is_directory(parent, error))
-    return fail(Code::kNotFound, "the directory to write into does not exist").at_path(parent.string()).with_hint("create it first");
+    return fail(Code::kNotFound, "the directory to write into does not exist")
+        .at_path(parent.string())
+        .with_hint("create it first");
   if (target.is_directory && fs::exists(path, error) && !fs::is_directory(path, error))
     return fail(Code::kAlreadyExists, "a file stands where a directory is to be written").at_path(request.target);
   fs::path source_path = fs::weakly_canonical(source.path, error);
   if (target.is_directory && source.at.empty() && inside(fs::weakly_canonical(absolute, error), source_path))
-    return fail(Code::kInvalidArgument, "the target lies inside the source").at_path(request.target).with_hint("choose a directory beside it");
+    return fail(Code::kInvalidArgument, "the target lies inside the source")
+        .at_path(request.target)
+        .with_hint("choose a directory beside it");
   target.directory = target.is_directory ? absolute.filename().string() : "";
   SHARDWRIGHT_ASSIGN(target.store, open_file_store(parent.string()));
+  SHARDWRIGHT_ASSIGN(target.recovered, target.store->recover(target.directory));
   look_at_old_set(target, source, target.is_directory ? absolute : parent);
   if (target.exists && !target.own_source && !request.overwrite)
-    return fail(Code::kAlreadyExists, "a checkpoint is there already").at_path(request.target).with_hint("--overwrite replaces it");
+    return fail(Code::kAlreadyExists, "a checkpoint is there already")
+        .at_path(request.target)
+        .with_hint("--overwrite replaces it");
   return target;
 }
 

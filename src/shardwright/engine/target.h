@@ -10,16 +10,17 @@
 namespace shardwright {
 
 struct Target {
-  std::shared_ptr<Store> store;       ///< rooted at the parent of `directory`
-  std::string directory;              ///< `under` of the transaction: "" = the store's root itself
-  std::string name;                   ///< WriteOptions::name; "" = the directory's standard names
+  std::shared_ptr<Store> store;  ///< rooted at the parent of `directory`
+  std::string directory;         ///< `under` of the transaction: "" = the store's root itself
+  std::string name;              ///< WriteOptions::name; "" = the directory's standard names
   const Format* format = nullptr;
   uint64_t max_shard_bytes = kUnknown;
-  bool is_directory = false;          ///< a directory of its own: side files go along
-  bool exists = false;                ///< something that would be replaced
-  bool own_source = false;            ///< it is the source
+  bool is_directory = false;             ///< a directory of its own: side files go along
+  bool exists = false;                   ///< something that would be replaced
+  bool own_source = false;               ///< it is the source
   std::vector<std::string> old_members;  ///< of the set there now, relative to the directory, entries first
   size_t old_entries = 0;
+  std::optional<std::string> recovered;  ///< what was finished or dropped there first: a sentence for the user
   /// Key in the transaction -> key in the store.
   std::string store_key(std::string_view key) const;
 };

@@ -23,8 +23,10 @@ uint64_t most_elements(const Plan& plan, DType in, DType out) {
 }  // namespace
 
 PieceIndex::PieceIndex(const Catalog& catalog, TensorId tensor) : pieces_(catalog.pieces(tensor)) {
-  std::stable_sort(pieces_.begin(), pieces_.end(), [](const Piece& a, const Piece& b) { return a.box.start < b.box.start; });
-  auto last = std::unique(pieces_.begin(), pieces_.end(), [](const Piece& a, const Piece& b) { return a.box == b.box; });
+  std::stable_sort(pieces_.begin(), pieces_.end(),
+                   [](const Piece& a, const Piece& b) { return a.box.start < b.box.start; });
+  auto last =
+      std::unique(pieces_.begin(), pieces_.end(), [](const Piece& a, const Piece& b) { return a.box == b.box; });
   pieces_.erase(last, pieces_.end());
   for (const auto& piece : pieces_)
     if (!piece.box.extent.empty()) longest_ = std::max(longest_, piece.box.extent[0]);
@@ -76,10 +78,12 @@ Geometry move_geometry(const Plan& plan, const Lane& lane, const Move& move, con
   uint64_t align = 1;
   if (pieces != nullptr && !pieces->all().empty() && g.box.rank() > 0) {
     const auto& piece = pieces->all().front();
-    if (!plan.from.encoding(piece.encoding).chain.empty()) align = static_cast<uint64_t>(std::max<int64_t>(1, piece.box.extent[0]));
+    if (!plan.from.encoding(piece.encoding).chain.empty())
+      align = static_cast<uint64_t>(std::max<int64_t>(1, piece.box.extent[0]));
   }
   g.slab_elements = std::max<uint64_t>(block, most_elements(plan, g.in, g.out) / block * block);
-  g.cut = move.mode == Move::kStream ? Cut{1, 1, g.box.elements(), 1} : cut_slabs(extents, g.slab_elements, block, align);
+  g.cut =
+      move.mode == Move::kStream ? Cut{1, 1, g.box.elements(), 1} : cut_slabs(extents, g.slab_elements, block, align);
   return g;
 }
 

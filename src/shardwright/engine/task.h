@@ -19,18 +19,19 @@ class PieceIndex {
   const std::vector<Piece>& all() const { return pieces_; }
 
  private:
-  std::vector<Piece> pieces_;   // by start
-  int64_t longest_ = 0;         // largest extent of dimension 0
+  std::vector<Piece> pieces_;  // by start
+  int64_t longest_ = 0;        // largest extent of dimension 0
 };
 
 /// How a move is cut: what its parts look like.
 struct Geometry {
-  Box box;                      ///< the target piece, or the tensor; part ranges count in its C order
-  bool line = false;            ///< both sides are flat: cut as one line of elements, without boxes
-  std::optional<Catalog::Flat> from, to;  ///< set where that side is one whole, raw, C-order piece, wanted whole (`to`: in memory)
+  Box box;            ///< the target piece, or the tensor; part ranges count in its C order
+  bool line = false;  ///< both sides are flat: cut as one line of elements, without boxes
+  std::optional<Catalog::Flat> from,
+      to;  ///< set where that side is one whole, raw, C-order piece, wanted whole (`to`: in memory)
   DType in, out;
   Cut cut;
-  uint64_t slab_elements = 0;   ///< kStream: elements held at once
+  uint64_t slab_elements = 0;  ///< kStream: elements held at once
 };
 
 /// What a part needs of one source piece that is not read straight into place.
@@ -47,19 +48,19 @@ struct Part {
   Range range;                               ///< elements of geometry->box
   Box box;                                   ///< the same as a box; not set for literals and lines
   std::vector<Source> sources;
-  uint64_t reserve_at = 0;                   ///< kEncode: room for encoded output in the task's buffer
-  uint64_t index = 0;                        ///< which part of its move
-  uint64_t in_at = 0, in_bytes = 0;          ///< values as stored, in the task's buffer
-  uint64_t out_at = 0, out_bytes = 0;        ///< values as wanted; the same place as `in` when nothing is converted
-  bool direct = false;                       ///< read straight into the caller's memory
+  uint64_t reserve_at = 0;             ///< kEncode: room for encoded output in the task's buffer
+  uint64_t index = 0;                  ///< which part of its move
+  uint64_t in_at = 0, in_bytes = 0;    ///< values as stored, in the task's buffer
+  uint64_t out_at = 0, out_bytes = 0;  ///< values as wanted; the same place as `in` when nothing is converted
+  bool direct = false;                 ///< read straight into the caller's memory
 };
 
 struct Task {
   size_t lane = 0;
-  uint64_t sequence = 0;       ///< order of picking
+  uint64_t sequence = 0;  ///< order of picking
   std::vector<Part> parts;
-  uint64_t need_bytes = 0;     ///< to be granted, whole
-  uint64_t work_bytes = 0;     ///< for progress
+  uint64_t need_bytes = 0;  ///< to be granted, whole
+  uint64_t work_bytes = 0;  ///< for progress
   bool last_of_lane = false;
 };
 

@@ -15,7 +15,10 @@ Result<std::optional<Manifest>> manifest_of(const Checkpoint& checkpoint, const 
   auto parent = path.parent_path();
   SHARDWRIGHT_ASSIGN(auto store, open_file_store(parent.empty() ? "." : parent.string()));
   SHARDWRIGHT_ASSIGN(auto manifest, read_manifest(*store, path.filename().string(), entry));
-  if (!manifest) return fail(Code::kNotFound, "no manifest of this checkpoint there").at_path(against).with_expected("an entry for '" + entry + "'");
+  if (!manifest)
+    return fail(Code::kNotFound, "no manifest of this checkpoint there")
+        .at_path(against)
+        .with_expected("an entry for '" + entry + "'");
   return manifest;
 }
 
@@ -25,20 +28,29 @@ void compare_content(const Checkpoint& checkpoint, const Manifest& now, const Ma
   for (const auto& [name, row] : then.content) {
     auto at = now.content.find(name);
     if (at == now.content.end()) {
-      if (!checkpoint.catalog.find(name)) found(fail(Code::kCorrupt, "the manifest has a tensor that the checkpoint lacks").at_path(checkpoint.path).at_tensor(name));
+      if (!checkpoint.catalog.find(name))
+        found(fail(Code::kCorrupt, "the manifest has a tensor that the checkpoint lacks")
+                  .at_path(checkpoint.path)
+                  .at_tensor(name));
       continue;
     }
     if (at->second.dtype != row.dtype || at->second.shape != row.shape) {
-      found(fail(Code::kCorrupt, "dtype or shape differ from the manifest").at_path(checkpoint.path).at_tensor(name)
+      found(fail(Code::kCorrupt, "dtype or shape differ from the manifest")
+                .at_path(checkpoint.path)
+                .at_tensor(name)
                 .with_found(fmt::format("{} {}", dtype_row(at->second.dtype).name, shape_text(at->second.shape)))
                 .with_expected(fmt::format("{} {}", dtype_row(row.dtype).name, shape_text(row.shape))));
     } else if (at->second.hash != row.hash) {
-      found(fail(Code::kCorrupt, "values differ from the manifest").at_path(checkpoint.path).at_tensor(name)
-                .with_found("content hash " + at->second.hash).with_expected(row.hash));
+      found(fail(Code::kCorrupt, "values differ from the manifest")
+                .at_path(checkpoint.path)
+                .at_tensor(name)
+                .with_found("content hash " + at->second.hash)
+                .with_expected(row.hash));
     }
   }
   for (const auto& [name, row] : now.content)
-    if (!then.content.contains(name)) found(fail(Code::kCorrupt, "the manifest lacks this tensor").at_path(checkpoint.path).at_tensor(name));
+    if (!then.content.contains(name))
+      found(fail(Code::kCorrupt, "the manifest lacks this tensor").at_path(checkpoint.path).at_tensor(name));
 }
 
 /// Stored ranges say where damage lies; only those still laid out as they were can be compared.
@@ -48,8 +60,11 @@ void compare_stored(const Checkpoint& checkpoint, const Manifest& now, const Man
   for (const auto& sum : now.stored) {
     auto at = sums.find({sum.file, sum.offset, sum.length});
     if (at != sums.end() && at->second != sum.crc32c)
-      found(fail(Code::kCorrupt, fmt::format("{} stored bytes changed", sum.length)).at_path(checkpoint.store->describe(sum.file)).at_offset(sum.offset)
-                .with_found(fmt::format("CRC-32C {:08x}", sum.crc32c)).with_expected(fmt::format("{:08x}", at->second)));
+      found(fail(Code::kCorrupt, fmt::format("{} stored bytes changed", sum.length))
+                .at_path(checkpoint.store->describe(sum.file))
+                .at_offset(sum.offset)
+                .with_found(fmt::format("CRC-32C {:08x}", sum.crc32c))
+                .with_expected(fmt::format("{:08x}", at->second)));
   }
 }
 
@@ -71,7 +86,8 @@ Result<VerifySummary> verify_checkpoint(const VerifyRequest& request, const JobO
   for (const auto& finding : findings) tell(finding);
   if (!checkpoint.ok()) {
     bool missing = checkpoint.error().code == Code::kNotFound && !std::filesystem::exists(request.path);
-    if (missing || (!is_finding(checkpoint.error()) && checkpoint.error().code != Code::kNotFound)) return std::move(checkpoint.error());
+    if (missing || (!is_finding(checkpoint.error()) && checkpoint.error().code != Code::kNotFound))
+      return std::move(checkpoint.error());
     tell(checkpoint.error());
     return summary;
   }

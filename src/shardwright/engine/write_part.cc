@@ -18,7 +18,9 @@ PartChecksum checksum_of(View bytes, bool wants_crc32) {
 /// Where the kMemory or kCall pieces of a target lie; one whole piece for a tensor that has none of its own.
 std::vector<Piece> target_pieces(const Plan& plan, const Part& part) {
   auto pieces = plan.to.pieces(part.move->to);
-  std::erase_if(pieces, [](const Piece& piece) { return piece.place.site != Place::kMemory && piece.place.site != Place::kCall; });
+  std::erase_if(pieces, [](const Piece& piece) {
+    return piece.place.site != Place::kMemory && piece.place.site != Place::kCall;
+  });
   if (pieces.empty()) pieces.push_back({part.geometry->box, {Place::kCall}, 0, {}});
   return pieces;
 }
@@ -31,7 +33,8 @@ void store_region(const Plan& plan, const Part& part, const Box& region, const s
     auto overlap = region.rank() == 0 ? std::optional(region) : intersect(region, piece.box);
     if (!overlap) continue;
     Strided to{piece.box, piece.strides.empty() ? c_strides(piece.box.extent) : piece.strides};
-    copy_strided(*overlap, {region, c_strides(region.extent)}, values, to, reinterpret_cast<std::byte*>(piece.place.offset), size);
+    copy_strided(*overlap, {region, c_strides(region.extent)}, values, to,
+                 reinterpret_cast<std::byte*>(piece.place.offset), size);
   }
 }
 
@@ -55,8 +58,8 @@ Status consume_region(const Plan& plan, const Part& part, const Box& region, Vie
 
 }  // namespace
 
-Status write_parts(const Plan& plan, const Lane& lane, std::span<const Part> parts, View buffer, Writer& writer, bool wants_crc32,
-                   std::vector<PartChecksum>& checksums) {
+Status write_parts(const Plan& plan, const Lane& lane, std::span<const Part> parts, View buffer, Writer& writer,
+                   bool wants_crc32, std::vector<PartChecksum>& checksums) {
   std::vector<WriteOp> ops;
   ops.reserve(parts.size());
   for (const Part& part : parts) {
@@ -75,7 +78,8 @@ void store_part(const Plan& plan, const Part& part, View buffer) {
   View values = buffer.subspan(part.out_at, part.out_bytes);
   if (part.geometry->line) {
     const auto& place = part.geometry->to->place;
-    std::ranges::copy(values, reinterpret_cast<std::byte*>(place.offset) + bytes_at(part.geometry->out, part.range.first));
+    std::ranges::copy(values,
+                      reinterpret_cast<std::byte*>(place.offset) + bytes_at(part.geometry->out, part.range.first));
     return;
   }
   store_region(plan, part, part.box, values.data());
@@ -86,8 +90,8 @@ Status consume_part(const Plan& plan, const Part& part, View buffer, const Calls
   return consume_region(plan, part, part.box, buffer.subspan(part.out_at, part.out_bytes), calls);
 }
 
-Status stream_part(const Plan& plan, const Lane& lane, const Part& part, Store& store, MutableView buffer, Writer* writer, const Calls& calls,
-                   std::vector<PartChecksum>& checksums) {
+Status stream_part(const Plan& plan, const Lane& lane, const Part& part, Store& store, MutableView buffer,
+                   Writer* writer, const Calls& calls, std::vector<PartChecksum>& checksums) {
   const auto& g = *part.geometry;
   const Source& source = part.sources.front();
   const Piece& piece = *source.piece;
@@ -106,18 +110,21 @@ Status stream_part(const Plan& plan, const Lane& lane, const Part& part, Store& 
       auto wanted = box.rank() == 0 ? std::optional(box) : intersect(box, piece.box);
       if (!wanted) continue;
       Strided held{chunk, c_strides(chunk.extent)};
-      View from = ready.subspan(static_cast<uint64_t>(held.offset_of(box.start) - static_cast<int64_t>(first)) * out_size);
+      View from =
+          ready.subspan(static_cast<uint64_t>(held.offset_of(box.start) - static_cast<int64_t>(first)) * out_size);
       bool packed = *wanted == box;  // boxes of a range are contiguous in it
       if (writer == nullptr && packed) {
         store_region(plan, part, box, from.data());
-        if (calls.consume) SHARDWRIGHT_TRY(consume_region(plan, part, box, from.first(box.elements() * out_size), calls));
+        if (calls.consume)
+          SHARDWRIGHT_TRY(consume_region(plan, part, box, from.first(box.elements() * out_size), calls));
         continue;
       }
       std::vector<WriteOp> ops;
       Bytes rows;
       if (writer == nullptr) {  // an edge chunk: pack what is inside
         rows.resize(wanted->elements() * out_size);
-        copy_strided(*wanted, {box, c_strides(box.extent)}, from.data(), {*wanted, c_strides(wanted->extent)}, rows.data(), out_size);
+        copy_strided(*wanted, {box, c_strides(box.extent)}, from.data(), {*wanted, c_strides(wanted->extent)},
+                     rows.data(), out_size);
         store_region(plan, part, *wanted, rows.data());
         if (calls.consume) SHARDWRIGHT_TRY(consume_region(plan, part, *wanted, rows, calls));
         continue;

@@ -15,8 +15,8 @@ struct PartChecksum {
 };
 
 /// Writes every part of a task, literals too, to one object. checksums: one entry per part when the plan asks for them, else empty.
-Status write_parts(const Plan& plan, const Lane& lane, std::span<const Part> parts, View buffer, Writer& writer, bool wants_crc32,
-                   std::vector<PartChecksum>& checksums);
+Status write_parts(const Plan& plan, const Lane& lane, std::span<const Part> parts, View buffer, Writer& writer,
+                   bool wants_crc32, std::vector<PartChecksum>& checksums);
 
 /// Copies a part's values into every kMemory piece of the target that it cuts. Direct parts are there already.
 void store_part(const Plan& plan, const Part& part, View buffer);
@@ -25,7 +25,7 @@ void store_part(const Plan& plan, const Part& part, View buffer);
 Status consume_part(const Plan& plan, const Part& part, View buffer, const Calls& calls);
 
 /// Decodes the one piece of a kStream part in slabs and writes, stores or consumes them. writer: null for memory and calls.
-Status stream_part(const Plan& plan, const Lane& lane, const Part& part, Store& store, MutableView buffer, Writer* writer, const Calls& calls,
-                   std::vector<PartChecksum>& checksums);
+Status stream_part(const Plan& plan, const Lane& lane, const Part& part, Store& store, MutableView buffer,
+                   Writer* writer, const Calls& calls, std::vector<PartChecksum>& checksums);
 
 }  // namespace shardwright

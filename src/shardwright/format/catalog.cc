@@ -31,7 +31,9 @@ std::vector<Piece> Catalog::pieces(TensorId tensor) const {
   out.reserve(row.piece_count);
   for (uint32_t i = 0; i < row.piece_count; ++i) {
     const auto& stored = data_->pieces[row.first_piece + i];
-    Piece piece{data_->box_of(row, stored), {stored.site, stored.rank, stored.object, stored.offset, stored.length}, stored.encoding};
+    Piece piece{data_->box_of(row, stored),
+                {stored.site, stored.rank, stored.object, stored.offset, stored.length},
+                stored.encoding};
     if (stored.strides != kNone) {
       auto at = data_->numbers.begin() + stored.strides;
       piece.strides.assign(at, at + row.rank);
@@ -48,7 +50,8 @@ std::optional<Catalog::Flat> Catalog::flat(TensorId tensor) const {
   if (row.piece_count != 1) return std::nullopt;
   const auto& piece = data_->pieces[row.first_piece];
   const auto& encoding = data_->encodings[piece.encoding];
-  if (piece.box != kNone || piece.strides != kNone || encoding.big_endian || !encoding.chain.empty()) return std::nullopt;
+  if (piece.box != kNone || piece.strides != kNone || encoding.big_endian || !encoding.chain.empty())
+    return std::nullopt;
   return Flat{{piece.site, piece.rank, piece.object, piece.offset, piece.length}, encoding.stored};
 }
 

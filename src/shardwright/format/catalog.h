@@ -59,8 +59,8 @@ struct Value {
 };
 
 struct ObjectInfo {
-  std::string key;             ///< in the base store
-  uint64_t size = kUnknown;    ///< bytes
+  std::string key;           ///< in the base store
+  uint64_t size = kUnknown;  ///< bytes
 };
 
 /// Immutable once built, insertion order kept; cheap to copy (shared). At most 64 B + name per tensor and 48 B per irregular piece.
@@ -72,12 +72,12 @@ class Catalog {
     DType dtype;                     ///< logical
     std::span<const int64_t> shape;  ///< logical, C order
     uint64_t elements() const;
-    uint64_t nbytes() const;         ///< of the logical values
+    uint64_t nbytes() const;  ///< of the logical values
   };
   Catalog();
   size_t size() const;
   Spec spec(TensorId tensor) const;
-  std::optional<TensorId> find(std::string_view name) const;      ///< O(log n)
+  std::optional<TensorId> find(std::string_view name) const;  ///< O(log n)
   /// Pairwise disjoint or equal (replicas), together the whole tensor. Made on demand. An alias has its kept tensor's pieces.
   std::vector<Piece> pieces(TensorId tensor) const;
   size_t piece_count(TensorId tensor) const;
@@ -91,12 +91,12 @@ class Catalog {
   TensorId same_as(TensorId tensor) const;
   size_t tie_count() const;
   const Encoding& encoding(uint32_t index) const;
-  View literal(const Place& place) const;                         ///< REQUIRES: place.site == kLiteral
-  std::span<const ObjectInfo> objects() const;                    ///< those that hold tensor bytes, in the checkpoint's order
+  View literal(const Place& place) const;       ///< REQUIRES: place.site == kLiteral
+  std::span<const ObjectInfo> objects() const;  ///< those that hold tensor bytes, in the checkpoint's order
   /// Every object of the set, entry points (index, single file) first: what a replacement removes. Not side files.
   std::span<const std::string> members() const;
-  size_t entry_count() const;                                     ///< how many of members() are entry points
-  const Value* value(std::string_view key) const;                 ///< nullptr when absent
+  size_t entry_count() const;                      ///< how many of members() are entry points
+  const Value* value(std::string_view key) const;  ///< nullptr when absent
   std::vector<std::string> value_keys() const;
   /// Files that belong to the checkpoint and are no tensors, to be carried along (config, tokenizer, assets): where they lie, and their
   /// name in a copy. length kUnknown: the whole object.
@@ -105,8 +105,8 @@ class Catalog {
     uint64_t offset = 0, length = kUnknown;
   };
   std::span<const SideFile> side_files() const;
-  uint64_t total_bytes() const;                                   ///< of logical values, ties counted once
-  uint64_t memory_bytes() const;                                  ///< what this catalogue holds
+  uint64_t total_bytes() const;   ///< of logical values, ties counted once
+  uint64_t memory_bytes() const;  ///< what this catalogue holds
 
   /// For another process (isolation, ranks). deserialize trusts nothing: kCorrupt for anything that build() would refuse.
   Bytes serialize() const;

@@ -54,15 +54,15 @@ Result<TensorId> CatalogBuilder::add_tensor(std::string_view name, DType dtype, 
   auto elements = element_count(shape);
   auto bytes = elements ? bytes_of_elements(dtype, *elements) : std::nullopt;
   if (!bytes || *bytes > (1ull << 60))
-    return fail(Code::kCorrupt, "shape " + shape_text(shape) + " of " + std::string(dtype_row(dtype).name) +
-                                    " has an impossible size")
+    return fail(Code::kCorrupt,
+                "shape " + shape_text(shape) + " of " + std::string(dtype_row(dtype).name) + " has an impossible size")
         .at_tensor(std::string(name));
   if (shape.size() > UINT16_MAX || data_->rows.size() >= kNone - 1)
     return fail(Code::kUnsupported, "too many dimensions or tensors").at_tensor(std::string(name));
   auto& d = *data_;
   auto id = static_cast<TensorId>(d.rows.size());
-  d.rows.push_back({d.names.size(), d.shapes.size(), static_cast<uint32_t>(name.size()), static_cast<uint32_t>(d.pieces.size()), 0, id,
-                    static_cast<uint16_t>(shape.size()), dtype});
+  d.rows.push_back({d.names.size(), d.shapes.size(), static_cast<uint32_t>(name.size()),
+                    static_cast<uint32_t>(d.pieces.size()), 0, id, static_cast<uint16_t>(shape.size()), dtype});
   d.names += name;
   d.shapes.insert(d.shapes.end(), shape.begin(), shape.end());
   return id;
@@ -79,7 +79,8 @@ Status CatalogBuilder::add_flat(const Place& place, DType stored) {
         .at_tensor(name())
         .at_offset(place.offset)
         .with_found(std::to_string(place.length) + " bytes")
-        .with_expected(fmt::format("{} bytes for {} of {}", expected, shape_text(d.shape(static_cast<TensorId>(d.rows.size() - 1))),
+        .with_expected(fmt::format("{} bytes for {} of {}", expected,
+                                   shape_text(d.shape(static_cast<TensorId>(d.rows.size() - 1))),
                                    dtype_row(stored).name));
   if (place.site == Place::kExtent && d.objects[place.object].size != kUnknown) {
     auto end = checked_add(place.offset, place.length);
@@ -107,7 +108,8 @@ Status CatalogBuilder::add_piece(const Piece& piece) {
   };
   Box whole = Box::whole(shape);
   bool same_rank = piece.box.rank() == row.rank && piece.box.start.size() == row.rank;
-  if (!same_rank || !whole.contains(piece.box)) return bad("piece " + piece.box.text() + " lies outside shape " + shape_text(shape));
+  if (!same_rank || !whole.contains(piece.box))
+    return bad("piece " + piece.box.text() + " lies outside shape " + shape_text(shape));
   const auto& encoding = d.encodings[piece.encoding];
   bool raw = encoding.chain.empty();
   bool c_order = piece.strides.empty() || piece.strides == c_strides(piece.box.extent);
@@ -117,7 +119,8 @@ Status CatalogBuilder::add_piece(const Piece& piece) {
   if (place.site == Place::kExtent && d.objects[place.object].size != kUnknown) {
     auto end = checked_add(place.offset, place.length);
     if (!end || *end > d.objects[place.object].size)
-      return bad("piece lies beyond the end of its file").at_path(d.objects[place.object].key)
+      return bad("piece lies beyond the end of its file")
+          .at_path(d.objects[place.object].key)
           .with_found(fmt::format("a file of {} bytes", d.objects[place.object].size))
           .with_expected(end ? fmt::format("at least {} bytes", *end) : "an offset that fits 64 bits");
   }
@@ -137,7 +140,8 @@ Status CatalogBuilder::add_piece(const Piece& piece) {
           .with_found(fmt::format("{} bytes", held))
           .with_expected(need ? fmt::format("{} bytes for {}", *need, piece.box.text()) : "strides that stay inside");
   }
-  Catalog::Data::StoredPiece stored{place.offset, place.length, place.object, place.rank, piece.encoding, kNone, kNone, place.site};
+  Catalog::Data::StoredPiece stored{place.offset,   place.length, place.object, place.rank,
+                                    piece.encoding, kNone,        kNone,        place.site};
   if (d.numbers.size() > kNone - 4ull * row.rank - 1) return fail(Code::kUnsupported, "too many pieces");
   if (piece.box != whole) {
     stored.box = static_cast<uint32_t>(d.numbers.size());
@@ -172,19 +176,22 @@ void CatalogBuilder::tie_equal_extents() {
     const auto& row = d.rows[id];
     if (row.piece_count != 1 || row.same_as != id) continue;
     const auto& piece = d.pieces[row.first_piece];
-    if (piece.site == Place::kExtent && piece.box == kNone && piece.strides == kNone && piece.length > 0) flat.push_back(id);
+    if (piece.site == Place::kExtent && piece.box == kNone && piece.strides == kNone && piece.length > 0)
+      flat.push_back(id);
   }
   auto key = [&](TensorId id) {
     const auto& piece = d.pieces[d.rows[id].first_piece];
     return std::tuple(piece.object, piece.offset, piece.length, piece.encoding);
   };
-  std::sort(flat.begin(), flat.end(), [&](TensorId a, TensorId b) { return std::tuple(key(a), a) < std::tuple(key(b), b); });
+  std::sort(flat.begin(), flat.end(),
+            [&](TensorId a, TensorId b) { return std::tuple(key(a), a) < std::tuple(key(b), b); });
   for (size_t i = 1, kept = 0; i < flat.size(); ++i) {
     if (key(flat[i]) != key(flat[kept])) {
       kept = i;
       continue;
     }
-    auto same = d.rows[flat[i]].dtype == d.rows[flat[kept]].dtype && std::ranges::equal(d.shape(flat[i]), d.shape(flat[kept]));
+    auto same =
+        d.rows[flat[i]].dtype == d.rows[flat[kept]].dtype && std::ranges::equal(d.shape(flat[i]), d.shape(flat[kept]));
     if (same) tie(flat[i], flat[kept]);
   }
 }
@@ -203,7 +210,8 @@ Result<Catalog> CatalogBuilder::build(bool partial) {
   d.by_name.resize(d.rows.size());
   std::iota(d.by_name.begin(), d.by_name.end(), 0u);
   auto less = [&](TensorId a, TensorId b) { return d.name(a) < d.name(b); };
-  if (!std::is_sorted(d.by_name.begin(), d.by_name.end(), less)) std::stable_sort(d.by_name.begin(), d.by_name.end(), less);
+  if (!std::is_sorted(d.by_name.begin(), d.by_name.end(), less))
+    std::stable_sort(d.by_name.begin(), d.by_name.end(), less);
   for (size_t i = 1; i < d.by_name.size(); ++i)
     if (d.name(d.by_name[i]) == d.name(d.by_name[i - 1]))
       return fail(Code::kCorrupt, "two tensors have this name").at_tensor(std::string(d.name(d.by_name[i])));

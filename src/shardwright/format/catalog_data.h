@@ -42,8 +42,12 @@ struct Catalog::Data {
   std::map<std::string, Value, std::less<>> values;
   std::vector<SideFile> side_files;
 
-  std::string_view name(TensorId id) const { return std::string_view(names).substr(rows[id].name_offset, rows[id].name_bytes); }
-  std::span<const int64_t> shape(TensorId id) const { return std::span(shapes).subspan(rows[id].shape_index, rows[id].rank); }
+  std::string_view name(TensorId id) const {
+    return std::string_view(names).substr(rows[id].name_offset, rows[id].name_bytes);
+  }
+  std::span<const int64_t> shape(TensorId id) const {
+    return std::span(shapes).subspan(rows[id].shape_index, rows[id].rank);
+  }
   Box box_of(const Row& row, const StoredPiece& piece) const {
     auto dims = std::span(shapes).subspan(row.shape_index, row.rank);
     if (piece.box == kNone) return Box::whole(dims);

@@ -115,8 +115,11 @@ Status get_tensors(In& in, CatalogBuilder& builder, size_t objects, size_t encod
     for (size_t p = 0; p < pieces && !in.bad; ++p) {
       Piece piece = get_piece(in, shape.size());
       const auto& place = piece.place;
-      bool literal_ok = place.site != Place::kLiteral || (place.offset <= literal_bytes && place.length <= literal_bytes - place.offset);
-      if (in.bad || piece.encoding >= encodings || (place.site == Place::kExtent && place.object >= objects) || !literal_ok) return refuse();
+      bool literal_ok = place.site != Place::kLiteral ||
+                        (place.offset <= literal_bytes && place.length <= literal_bytes - place.offset);
+      if (in.bad || piece.encoding >= encodings || (place.site == Place::kExtent && place.object >= objects) ||
+          !literal_ok)
+        return refuse();
       SHARDWRIGHT_TRY(builder.add_piece(piece));
     }
   }

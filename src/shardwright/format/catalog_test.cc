@@ -66,8 +66,9 @@ TEST(Catalog, RefusesWhatCannotBe) {
   auto wrap = builder.add_flat(extent(file, ~0ull - 8, 24), DType::kF32);
   EXPECT_EQ(wrap.error().code, Code::kCorrupt);
   auto encoding = builder.add_encoding({DType::kF32});
-  EXPECT_FALSE(builder.add_piece({{{0, 2}, {2, 2}}, extent(file, 0, 16), encoding, {}}).ok());    // outside the shape
-  EXPECT_FALSE(builder.add_piece({{{0, 0}, {2, 2}}, extent(file, 0, 16), encoding, {3, 1}}).ok());  // strides reach 20 bytes
+  EXPECT_FALSE(builder.add_piece({{{0, 2}, {2, 2}}, extent(file, 0, 16), encoding, {}}).ok());  // outside the shape
+  EXPECT_FALSE(
+      builder.add_piece({{{0, 0}, {2, 2}}, extent(file, 0, 16), encoding, {3, 1}}).ok());  // strides reach 20 bytes
   EXPECT_FALSE(builder.add_piece({{{0, 0}, {2, 2}}, extent(file, 0, 16), encoding, {-1, 1}}).ok());
 }
 
@@ -94,7 +95,9 @@ TEST(Catalog, SerializesWhole) {
   ASSERT_TRUE(builder.add_piece({{{0, 0}, {1, 2}}, extent(file, 1, 5), packed, {}}).ok());
   ASSERT_TRUE(builder.add_piece({{{1, 0}, {1, 2}}, extent(file, 6, 7), packed, {}}).ok());
   ASSERT_TRUE(builder.add_tensor("fill", DType::kF32, shape).ok());
-  ASSERT_TRUE(builder.add_piece({{{0, 0}, {2, 2}}, builder.add_literal(Bytes(4)), builder.add_encoding({DType::kF32}), {0, 0}}).ok());
+  ASSERT_TRUE(
+      builder.add_piece({{{0, 0}, {2, 2}}, builder.add_literal(Bytes(4)), builder.add_encoding({DType::kF32}), {0, 0}})
+          .ok());
   builder.tie(*builder.add_tensor("alias", DType::kF32, shape), 0);
   builder.set_value("metadata", {Value::kJson, "{}"});
   builder.set_members({"k"}, 1);
@@ -107,7 +110,8 @@ TEST(Catalog, SerializesWhole) {
   EXPECT_EQ(again->serialize(), bytes);
   EXPECT_EQ(again->pieces(0)[1].place.offset, 6u);
   EXPECT_EQ(again->same_as(2), 0u);
-  for (size_t cut = 0; cut < bytes.size(); ++cut) EXPECT_FALSE(Catalog::deserialize(View(bytes).first(cut)).ok()) << cut;
+  for (size_t cut = 0; cut < bytes.size(); ++cut)
+    EXPECT_FALSE(Catalog::deserialize(View(bytes).first(cut)).ok()) << cut;
   for (size_t at = 0; at < bytes.size(); ++at) {  // any damage is refused or read as something valid, never a crash
     auto damaged = bytes;
     damaged[at] ^= std::byte{0xFF};

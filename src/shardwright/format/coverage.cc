@@ -41,8 +41,10 @@ Status check_disjoint(const std::vector<Box>& boxes) {
     std::erase_if(active, [&](const Box* a) { return a->start[0] + a->extent[0] <= box.start[0]; });
     for (const Box* other : active) {
       if (++compared > kMaxComparisons)
-        return fail(Code::kUnsupported, fmt::format("{} pieces are laid out too irregularly to be checked", boxes.size()));
-      if (intersect(*other, box)) return fail(Code::kCorrupt, "pieces " + other->text() + " and " + box.text() + " overlap");
+        return fail(Code::kUnsupported,
+                    fmt::format("{} pieces are laid out too irregularly to be checked", boxes.size()));
+      if (intersect(*other, box))
+        return fail(Code::kCorrupt, "pieces " + other->text() + " and " + box.text() + " overlap");
     }
     active.push_back(&box);
   }

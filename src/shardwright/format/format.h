@@ -29,11 +29,12 @@ inline constexpr uint32_t kWholeTensor = ~0u;
 struct Segment {
   enum Type : uint8_t { kPayload, kLiteral, kLate };
   Type type = kLiteral;
-  TensorId tensor = kNoTensor;     ///< kPayload: id in Draft::target()
-  uint32_t piece = kWholeTensor;   ///< kPayload: kWholeTensor: all of it, raw, C order, little-endian; else index in target().pieces(tensor)
-  uint64_t offset = kUnknown;      ///< in the object; kUnknown in append form
-  uint64_t length = kUnknown;      ///< bytes; kUnknown for encoded payloads and late parts of append form
-  View literal{};                  ///< kLiteral: owned by the draft
+  TensorId tensor = kNoTensor;  ///< kPayload: id in Draft::target()
+  uint32_t piece =
+      kWholeTensor;  ///< kPayload: kWholeTensor: all of it, raw, C order, little-endian; else index in target().pieces(tensor)
+  uint64_t offset = kUnknown;  ///< in the object; kUnknown in append form
+  uint64_t length = kUnknown;  ///< bytes; kUnknown for encoded payloads and late parts of append form
+  View literal{};              ///< kLiteral: owned by the draft
 };
 
 /// Files that do not exist yet. Closed form (safetensors, HDF5, zip): every offset and size known before any payload. Append form
@@ -58,17 +59,17 @@ class Draft {
 };
 
 struct WriteOptions {
-  std::string name;                    ///< file name below the target directory ("x.weights.json"); "" = the directory's standard names
-  uint64_t max_shard_bytes = kUnknown; ///< kUnknown: one file
-  bool strict = false;                 ///< a tensor over the limit is an error instead of a warning
-  bool ties_by_name = false;           ///< reserved for formats that must store ties twice
-  Store* base_store = nullptr;         ///< .keras: the existing archive whose other members are kept
+  std::string name;  ///< file name below the target directory ("x.weights.json"); "" = the directory's standard names
+  uint64_t max_shard_bytes = kUnknown;  ///< kUnknown: one file
+  bool strict = false;                  ///< a tensor over the limit is an error instead of a warning
+  bool ties_by_name = false;            ///< reserved for formats that must store ties twice
+  Store* base_store = nullptr;          ///< .keras: the existing archive whose other members are kept
   std::string base_key;
 };
 
 struct OpenOptions {
-  bool isolate = false;                ///< read HDF5 metadata in a child process
-  uint64_t max_metadata_bytes = GiB;   ///< cap on any single metadata object
+  bool isolate = false;                    ///< read HDF5 metadata in a child process
+  uint64_t max_metadata_bytes = GiB;       ///< cap on any single metadata object
   std::vector<Error>* findings = nullptr;  ///< verify: collect and go on, instead of stopping at the first
 
   /// An error that makes the checkpoint wrong: collected when verifying (then ok), else returned.
@@ -83,7 +84,7 @@ enum class Confidence : int { kNo = 0, kName = 1, kMagic = 2, kCertain = 3 };
 /// One row of format_table.cc. `at`: key of a file, or "" for the directory itself.
 struct Format {
   std::string_view name, description;
-  std::string_view extensions;         ///< for people: "*.safetensors, directory with model.safetensors[.index.json]"
+  std::string_view extensions;  ///< for people: "*.safetensors, directory with model.safetensors[.index.json]"
   struct Abilities {
     bool write, sharded, ties, metadata, subbyte;
   } can;
@@ -106,24 +107,25 @@ std::span<const Format* const> format_table();
 const Format* find_format(std::string_view name);
 
 /// The rows; each in its own file.
-extern const Format kSafetensors;    ///< safetensors_format.cc: one file, or the hub's directory layout
-extern const Format kKerasH5;        ///< keras_format.cc: X.weights.h5
-extern const Format kKerasSharded;   ///< keras_format.cc: X.weights.json + X_00000.weights.h5 ...
-extern const Format kKerasArchive;   ///< keras_format.cc: X.keras
-extern const Format kHdf5;           ///< hdf5_format.cc: any other HDF5 file, read only
+extern const Format kSafetensors;   ///< safetensors_format.cc: one file, or the hub's directory layout
+extern const Format kKerasH5;       ///< keras_format.cc: X.weights.h5
+extern const Format kKerasSharded;  ///< keras_format.cc: X.weights.json + X_00000.weights.h5 ...
+extern const Format kKerasArchive;  ///< keras_format.cc: X.keras
+extern const Format kHdf5;          ///< hdf5_format.cc: any other HDF5 file, read only
 
 /// A path a user gave, opened: store, key, row and catalogue.
 struct Checkpoint {
   std::shared_ptr<Store> store;
-  std::string at;                      ///< "" for a directory
-  std::string path;                    ///< as given
+  std::string at;    ///< "" for a directory
+  std::string path;  ///< as given
   const Format* format = nullptr;
   Catalog catalog;
-  std::vector<std::string> notes;      ///< what recovery did
+  std::vector<std::string> notes;  ///< what recovery did
 };
 /// Splits path into store and key, recovers what a crash left, sniffs and opens. Errors: kNotFound with near names; kUnsupported with
 /// what the file seems to be (describe_magic).
-Result<Checkpoint> open_checkpoint(const std::string& path, const OpenOptions& options = {}, const FileStoreOptions& store = {});
+Result<Checkpoint> open_checkpoint(const std::string& path, const OpenOptions& options = {},
+                                   const FileStoreOptions& store = {});
 /// Format by content; nullptr when none fits.
 const Format* sniff_format(Store& store, std::string_view at);
 

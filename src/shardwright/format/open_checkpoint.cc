@@ -48,7 +48,8 @@ Error unknown_format(Store& store, const std::string& at, const std::string& pat
 
 }  // namespace
 
-Result<Checkpoint> open_checkpoint(const std::string& path, const OpenOptions& options, const FileStoreOptions& store_options) {
+Result<Checkpoint> open_checkpoint(const std::string& path, const OpenOptions& options,
+                                   const FileStoreOptions& store_options) {
   std::error_code error;
   fs::path given(path);
   if (given.has_relative_path() && given.filename().empty()) given = given.parent_path();  // "dir/" is "dir"

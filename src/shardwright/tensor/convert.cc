@@ -42,7 +42,9 @@ using Unit = std::conditional_t<(Format::kBits > 8), uint16_t, uint8_t>;
 // Codes of less than a byte: element i of a block lies in bits [i * kBits, (i + 1) * kBits) of its little-endian bytes. For F4
 // that is the low half first, as in torch's float4_e2m1fn_x2. For F6 no library packs yet; this is the same rule.
 template <class Format>
-inline constexpr size_t kBlock = Format::kBits == 4 ? 2 : Format::kBits == 6 ? 4 : 1;
+inline constexpr size_t kBlock = Format::kBits == 4   ? 2
+                                 : Format::kBits == 6 ? 4
+                                                      : 1;
 
 template <class Format, class Wide>
 SHARDWRIGHT_INLINE void narrow_loop(const std::byte* __restrict in, std::byte* __restrict out, size_t count) {
@@ -74,7 +76,7 @@ SHARDWRIGHT_INLINE void lookup_loop(const std::byte* __restrict in, std::byte* _
   }
 }
 
-#define SHARDWRIGHT_KERNEL(name, ...)                                                                                  \
+#define SHARDWRIGHT_KERNEL(name, ...) \
   SHARDWRIGHT_CLONES void name(const std::byte* __restrict in, std::byte* __restrict out, size_t count) { __VA_ARGS__; }
 
 SHARDWRIGHT_KERNEL(f32_to_f16, narrow_loop<F16Format, F32Traits>(in, out, count))
@@ -97,27 +99,30 @@ SHARDWRIGHT_KERNEL(f64_to_e2m3, narrow_loop<F6E2M3Format, F64Traits>(in, out, co
 SHARDWRIGHT_KERNEL(f64_to_e3m2, narrow_loop<F6E3M2Format, F64Traits>(in, out, count))
 SHARDWRIGHT_KERNEL(f64_to_e2m1, narrow_loop<F4Format, F64Traits>(in, out, count))
 
-SHARDWRIGHT_KERNEL(f16_to_f32, for (size_t i = 0; i < count; ++i)
-                                   store(out, i, widen<F16Format, F32Traits>(load<uint16_t>(in, i))))
-SHARDWRIGHT_KERNEL(f16_to_f64, for (size_t i = 0; i < count; ++i)
-                                   store(out, i, widen<F16Format, F64Traits>(load<uint16_t>(in, i))))
-SHARDWRIGHT_KERNEL(bf16_to_f32, for (size_t i = 0; i < count; ++i)
-                                    store(out, i, static_cast<uint32_t>(load<uint16_t>(in, i)) << 16))
-SHARDWRIGHT_KERNEL(f64_to_f32, for (size_t i = 0; i < count; ++i)
-                                   store(out, i, static_cast<float>(load<double>(in, i))))
-SHARDWRIGHT_KERNEL(f32_to_f64, for (size_t i = 0; i < count; ++i)
-                                   store(out, i, static_cast<double>(load<float>(in, i))))
+SHARDWRIGHT_KERNEL(f16_to_f32,
+                   for (size_t i = 0; i < count; ++i) store(out, i, widen<F16Format, F32Traits>(load<uint16_t>(in, i))))
+SHARDWRIGHT_KERNEL(f16_to_f64,
+                   for (size_t i = 0; i < count; ++i) store(out, i, widen<F16Format, F64Traits>(load<uint16_t>(in, i))))
+SHARDWRIGHT_KERNEL(bf16_to_f32,
+                   for (size_t i = 0; i < count; ++i) store(out, i, static_cast<uint32_t>(load<uint16_t>(in, i)) << 16))
+SHARDWRIGHT_KERNEL(f64_to_f32,
+                   for (size_t i = 0; i < count; ++i) store(out, i, static_cast<float>(load<double>(in, i))))
+SHARDWRIGHT_KERNEL(f32_to_f64,
+                   for (size_t i = 0; i < count; ++i) store(out, i, static_cast<double>(load<float>(in, i))))
 
 // From one 16-bit type to the other; a NaN loses its payload, as in ml_dtypes.
-SHARDWRIGHT_KERNEL(bf16_to_f16, for (size_t i = 0; i < count; ++i) {
-  const uint32_t wide = static_cast<uint32_t>(load<uint16_t>(in, i)) << 16;
-  const uint32_t nan = ((wide >> 16) & F16Format::kSign) | F16Format::kNan;
-  const uint32_t code = narrow<F16Format, F32Traits>(wide);
-  store(out, i, static_cast<uint16_t>((wide & 0x7FFFFFFF) > 0x7F800000 ? nan : code));
-})
-SHARDWRIGHT_KERNEL(f16_to_bf16, for (size_t i = 0; i < count; ++i) {
-  store(out, i, static_cast<uint16_t>(narrow<BF16Format, F32Traits>(widen<F16Format, F32Traits>(load<uint16_t>(in, i)))));
-})
+SHARDWRIGHT_KERNEL(
+    bf16_to_f16, for (size_t i = 0; i < count; ++i) {
+      const uint32_t wide = static_cast<uint32_t>(load<uint16_t>(in, i)) << 16;
+      const uint32_t nan = ((wide >> 16) & F16Format::kSign) | F16Format::kNan;
+      const uint32_t code = narrow<F16Format, F32Traits>(wide);
+      store(out, i, static_cast<uint16_t>((wide & 0x7FFFFFFF) > 0x7F800000 ? nan : code));
+    })
+SHARDWRIGHT_KERNEL(
+    f16_to_bf16, for (size_t i = 0; i < count; ++i) {
+      store(out, i,
+            static_cast<uint16_t>(narrow<BF16Format, F32Traits>(widen<F16Format, F32Traits>(load<uint16_t>(in, i)))));
+    })
 
 template <class Format>
 void small_to_f32(const std::byte* __restrict in, std::byte* __restrict out, size_t count) {
@@ -205,7 +210,9 @@ SHARDWRIGHT_CLONES void swap_units_32(std::byte* data, size_t count) { swap_loop
 SHARDWRIGHT_CLONES void swap_units_64(std::byte* data, size_t count) { swap_loop<uint64_t, swap64>(data, count); }
 
 /// Elements in `bytes` bytes; whole blocks only.
-size_t elements_in(DType dtype, size_t bytes) { return bytes / dtype_row(dtype).block_bytes * dtype_row(dtype).block_elems; }
+size_t elements_in(DType dtype, size_t bytes) {
+  return bytes / dtype_row(dtype).block_bytes * dtype_row(dtype).block_elems;
+}
 
 }  // namespace
 
@@ -213,8 +220,8 @@ bool can_convert(DType from, DType to) { return from == to || (row_of(from) != n
 
 Status convert(DType from, View in, DType to, MutableView out) {
   if (!can_convert(from, to)) {
-    return fail(Code::kUnsupported, "no conversion from " + std::string(dtype_row(from).name) + " to " +
-                                        std::string(dtype_row(to).name))
+    return fail(Code::kUnsupported,
+                "no conversion from " + std::string(dtype_row(from).name) + " to " + std::string(dtype_row(to).name))
         .with_hint("only floating types (not F8_E8M0) convert into each other");
   }
   const size_t count = elements_in(from, in.size());

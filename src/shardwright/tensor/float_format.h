@@ -13,10 +13,10 @@
 namespace shardwright::detail {
 
 enum class Specials : uint8_t {
-  kIeee,    ///< infinities and NaNs in the highest exponent; overflow gives infinity
-  kNanOnly, ///< "fn": all ones is NaN, no infinity; overflow and infinity give NaN
-  kFnuz,    ///< the code of -0 is the only NaN, no infinity; overflow and infinity give NaN
-  kFinite,  ///< neither; overflow and infinity give the largest value, NaN gives zero
+  kIeee,     ///< infinities and NaNs in the highest exponent; overflow gives infinity
+  kNanOnly,  ///< "fn": all ones is NaN, no infinity; overflow and infinity give NaN
+  kFnuz,     ///< the code of -0 is the only NaN, no infinity; overflow and infinity give NaN
+  kFinite,   ///< neither; overflow and infinity give the largest value, NaN gives zero
 };
 
 template <int kExponentBits_, int kMantissaBits_, int kBias_, Specials kSpecials_>
@@ -25,7 +25,7 @@ struct FloatFormat {
   static constexpr Specials kSpecials = kSpecials_;
   static constexpr int kBits = 1 + kExponentBits + kMantissaBits;
   static constexpr uint32_t kSign = 1u << (kBits - 1);
-  static constexpr uint32_t kAllOnes = kSign - 1;  ///< without the sign
+  static constexpr uint32_t kAllOnes = kSign - 1;                                      ///< without the sign
   static constexpr uint32_t kInfinity = ((1u << kExponentBits) - 1) << kMantissaBits;  ///< kIeee only
   static constexpr uint32_t kLargest = kSpecials == Specials::kIeee      ? kInfinity - 1
                                        : kSpecials == Specials::kNanOnly ? kAllOnes - 1
@@ -116,8 +116,8 @@ constexpr typename Wide::Code widen(uint32_t code) {
   constexpr Code kWideInfinity = static_cast<Code>(2 * Wide::kBias + 1) << Wide::kMantissaBits;
   constexpr Code kQuiet = Code{1} << (Wide::kMantissaBits - 1);
   // 2^(1 - bias - mantissa bits), the value of the smallest subnormal.
-  constexpr Value kUnit =
-      std::bit_cast<Value>(static_cast<Code>(Wide::kBias + 1 - Format::kBias - Format::kMantissaBits) << Wide::kMantissaBits);
+  constexpr Value kUnit = std::bit_cast<Value>(
+      static_cast<Code>(Wide::kBias + 1 - Format::kBias - Format::kMantissaBits) << Wide::kMantissaBits);
 
   const Code sign = static_cast<Code>(code & Format::kSign) << (kWidth - Format::kBits);
   const uint32_t magnitude = code & Format::kAllOnes;

@@ -68,7 +68,8 @@ class AppendDraft final : public Draft {
         boxes[1].extent[0] -= half;
       }
       for (uint32_t i = 0; i < boxes.size(); ++i) {
-        auto encoding = builder.add_encoding({spec.dtype, false, {{"zlib", 1}}, *bytes_of_elements(spec.dtype, boxes[i].elements())});
+        auto encoding = builder.add_encoding(
+            {spec.dtype, false, {{"zlib", 1}}, *bytes_of_elements(spec.dtype, boxes[i].elements())});
         SHARDWRIGHT_TRY(builder.add_piece({boxes[i], {Place::kExtent, -1, 0, 0, kUnknown}, encoding, {}}));
         out->segments_.push_back({Segment::kPayload, id, i});
       }
@@ -84,7 +85,9 @@ class AppendDraft final : public Draft {
     for (const auto& receipt : receipts) places.push_back(receipt);
     return bytes_of("END.");
   }
-  Result<std::vector<std::pair<std::string, Bytes>>> seal(std::span<const Receipt>) override { return std::vector<std::pair<std::string, Bytes>>{}; }
+  Result<std::vector<std::pair<std::string, Bytes>>> seal(std::span<const Receipt>) override {
+    return std::vector<std::pair<std::string, Bytes>>{};
+  }
   std::vector<Receipt> places;
 
  private:
