@@ -76,6 +76,16 @@ def values_of(dtype: str, rng) -> np.ndarray:
     return np.concatenate([edges, -edges, near_one.astype(kind), bits, scaled.astype(kind)])
 
 
+def rounded_to_odd(values: np.ndarray) -> np.ndarray:
+    """F64 as F32, toward zero, with the last bit set where anything was cut off. From there a second rounding, to fewer bits, is the only one:
+    ml_dtypes itself goes through F32 by nearest even, and so rounds some values twice."""
+    with np.errstate(all="ignore"):
+        near = values.astype(np.float32)
+        toward_zero = np.where(np.abs(near.astype(np.float64)) > np.abs(values), np.nextafter(near, np.float32(0)), near)
+    cut = (toward_zero.astype(np.float64) != values) & ~np.isnan(values)
+    return (toward_zero.view(np.uint32) | cut).view(np.float32)
+
+
 @pytest.mark.parametrize("target", NUMPY)
 def test_cast_is_that_of_ml_dtypes(shardwright, tmp_path, rng, target):
     arrays = {dtype: values_of(dtype, rng) for dtype in NUMPY}
@@ -91,7 +101,8 @@ def test_cast_is_that_of_ml_dtypes(shardwright, tmp_path, rng, target):
             assert found[dtype] == tensors[dtype]
             continue
         with np.errstate(all="ignore"):
-            expected = values.astype(NUMPY[target])
+            exact = rounded_to_odd(values) if dtype == "F64" and target != "F32" else values
+            expected = exact.astype(NUMPY[target])
         ours = np.frombuffer(found[dtype][2], NUMPY[target])
         assert found[dtype][0] == target
         # Not-a-number keeps its being one; its payload is nobody's promise.
