@@ -1,6 +1,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <set>
 
 #include "shardwright/base/text.h"
@@ -24,7 +25,7 @@ class Copy {
     SHARDWRIGHT_TRY(prepare());
     if (request_.dry_run) return summarize();
     SHARDWRIGHT_TRY(write());
-    if (request_.manifest) SHARDWRIGHT_TRY(write_manifest(request_.target, options_, receipts_));
+    if (request_.manifest) SHARDWRIGHT_TRY(write_manifest(written_path(), options_, receipts_));
     return summarize();
   }
 
@@ -42,6 +43,12 @@ class Copy {
     choose_side_files();
     SHARDWRIGHT_TRY(check_collisions());
     return check_room();
+  }
+
+  /// What the new checkpoint is opened by.
+  std::string written_path() const {
+    bool named_within = target_.is_directory && !target_.name.empty();
+    return named_within ? request_.target + "/" + target_.name : request_.target;
   }
 
   PlanOptions plan_options() const {
@@ -74,7 +81,11 @@ class Copy {
     const auto& files = selected_.want.side_files();
     if (files.empty() || target_.own_source || target_.format == &kKerasArchive) return;
     if (target_.is_directory) {
-      side_files_.assign(files.begin(), files.end());
+      std::error_code error;
+      for (const auto& file : files) {
+        auto there = target_.store->describe(target_.store_key(file.name));
+        if (!std::filesystem::equivalent(source_.store->describe(file.key), there, error)) side_files_.push_back(file);
+      }
       return;
     }
     summary_.warnings.push_back(fmt::format("{} stay{} behind: {} is written alone",
@@ -172,9 +183,11 @@ class Copy {
     Publication publication;
     publication.keys = new_keys();
     SHARDWRIGHT_ASSIGN(auto sealed, draft_->seal(receipts_));
-    // What a manifest said of the old set does not hold for the new one.
-    SHARDWRIGHT_ASSIGN(auto manifest,
-                       manifest_without(*target_.store, target_.store_key(kManifestName), target_.old_members));
+    // What a manifest said of the old set, or of files of these names that are gone, does not hold for the new one.
+    auto replaced = target_.old_members;
+    replaced.insert(replaced.end(), publication.keys.begin(), publication.keys.end());
+    for (const auto& [key, bytes] : sealed) replaced.push_back(key);
+    SHARDWRIGHT_ASSIGN(auto manifest, manifest_without(*target_.store, target_.store_key(kManifestName), replaced));
     if (manifest && !manifest->empty()) {
       SHARDWRIGHT_TRY(put(std::string(kManifestName), *manifest));
       publication.keys.insert(publication.keys.begin(), std::string(kManifestName));

@@ -77,7 +77,8 @@ class Values {
 struct Comparison {
   bool differs = false;
   double largest = 0;
-  bool number = false;  ///< some unequal pair is a pair of finite numbers
+  bool unordered = false;  ///< some unequal pair has a NaN or an infinity
+  bool number = false;     ///< some unequal pair is a pair of finite numbers
 };
 
 void compare_slab(std::span<const double> a, std::span<const double> b, bool bits_differ, const DiffRequest& request,
@@ -87,9 +88,12 @@ void compare_slab(std::span<const double> a, std::span<const double> b, bool bit
     double left = a[i], right = b[i];
     if (left == right || (std::isnan(left) && std::isnan(right))) continue;
     double gap = std::abs(left - right);
-    if (!exact && gap <= request.absolute + request.relative * std::abs(right)) continue;
+    if (!exact && std::isfinite(gap) && gap <= request.absolute + request.relative * std::abs(right)) continue;
     out.differs = true;
-    if (!std::isfinite(gap)) continue;
+    if (!std::isfinite(gap)) {
+      out.unordered = true;
+      continue;
+    }
     out.number = true;
     out.largest = std::max(out.largest, gap);
   }
@@ -134,7 +138,7 @@ Result<std::vector<Difference>> diff_checkpoints(const DiffRequest& request, con
       SHARDWRIGHT_ASSIGN(auto compared, compare_values(a, in_a, b, in_b, request, options));
       if (!compared.differs) continue;
       Difference difference{name, "value"};
-      if (compared.number || compared.largest == 0) difference.max_abs_diff = compared.largest;
+      if (compared.number || !compared.unordered) difference.max_abs_diff = compared.largest;
       out.push_back(std::move(difference));
     }
   }

@@ -75,8 +75,11 @@ class Run {
       held.ticket = lane->picked++;
       ++lane->active;
     }
-    if (held.task.need_bytes == 0) return held;
-    held.grant = budget_.acquire(held.task.need_bytes, stop_.get_token());
+    // Tasks that wait for a consumer are themselves memory: a thousand bytes for each part.
+    uint64_t ask = held.task.need_bytes;
+    if (consumes()) ask = std::max(ask, std::min(ask + held.task.parts.size() * KiB, budget_.limit()));
+    if (ask == 0) return held;
+    held.grant = budget_.acquire(ask, stop_.get_token());
     if (held.grant.bytes() == 0) return std::nullopt;
     return held;
   }

@@ -130,8 +130,7 @@ Result<std::optional<Bytes>> manifest_without(Store& store, std::string_view key
   if (checkpoints.empty()) return std::optional(Bytes());
   std::map<std::string, std::string> kept;
   for (const auto& [name, entry] : checkpoints.items()) {
-    SHARDWRIGHT_ASSIGN(auto manifest, parse_entry(key, entry));
-    kept.emplace(name, entry_text(manifest));
+    if (auto manifest = parse_entry(key, entry); manifest.ok()) kept.emplace(name, entry_text(*manifest));
   }
   return std::optional(bytes_of(document(kept)));
 }
@@ -159,11 +158,13 @@ Status write_manifest(const std::string& path, const JobOptions& options, const 
   SHARDWRIGHT_ASSIGN(auto size, store.size(kManifestName));
   if (size) {
     SHARDWRIGHT_ASSIGN(auto bytes, read_object(store, kManifestName, kMaxManifestBytes));
-    SHARDWRIGHT_ASSIGN(auto json, parse(store.describe(kManifestName), bytes));
-    for (const auto& [name, entry] : json["checkpoints"].items()) {
-      SHARDWRIGHT_ASSIGN(auto other, parse_entry(store.describe(kManifestName), entry));
-      entries.emplace(name, entry_text(other));
-    }
+    // A damaged manifest is replaced: that is what the error about it tells to do.
+    auto json = parse(store.describe(kManifestName), bytes);
+    if (!json.ok() && json.error().code != Code::kCorrupt) return std::move(json.error());
+    if (json.ok())
+      for (const auto& [name, entry] : (*json)["checkpoints"].items())
+        if (auto other = parse_entry(store.describe(kManifestName), entry); other.ok())
+          entries.emplace(name, entry_text(*other));
   }
   entries[manifest_entry(checkpoint)] = entry_text(manifest);
   auto text = document(entries);

@@ -82,14 +82,16 @@ class Planner {
     std::shared_ptr<PieceIndex> pieces;
     if (needs_pieces(plan_, lane, move)) {
       pieces = std::make_shared<PieceIndex>(plan_.from, from);
-      SHARDWRIGHT_TRY(check_pieces(*pieces, source.name));
+      SHARDWRIGHT_TRY(check_pieces(*pieces, source, move.mode == Move::kEncode));
     }
     auto geometry = move_geometry(plan_, lane, move, pieces.get());
     if (geometry.in != geometry.out && !can_convert(geometry.in, geometry.out))
       return fail(Code::kUnsupported,
                   fmt::format("no conversion from {} to {}", dtype_row(geometry.in).name, dtype_row(geometry.out).name))
           .at_tensor(std::string(source.name));
-    if (pieces && move.mode == Move::kRegion && stream(*pieces, geometry, consumer)) {
+    bool scatters =
+        !files || (plan_.objects[lane.object].size != kUnknown && lane.segments[segment].piece == kWholeTensor);
+    if (pieces && move.mode == Move::kRegion && scatters && stream(*pieces, geometry, consumer)) {
       move.mode = Move::kStream;
       for (uint32_t i = 0; i < pieces->all().size(); ++i) {
         move.source_piece = i;
@@ -126,10 +128,17 @@ class Planner {
   static std::string format_bytes_exact(uint64_t bytes) { return fmt::format("{}MiB", (bytes + MiB - 1) / MiB); }
 
   /// What the engine takes for granted of a tensor's pieces.
-  Status check_pieces(const PieceIndex& pieces, std::string_view name) const {
+  Status check_pieces(const PieceIndex& pieces, const Catalog::Spec& source, bool encodes) const {
+    auto name = source.name;
+    if (pieces.all().empty() && source.elements() > 0)
+      return fail(Code::kCorrupt, "tensor has no stored bytes").at_tensor(std::string(name));
     DType stored = pieces.all().empty() ? DType::kU8 : plan_.from.encoding(pieces.all().front().encoding).stored;
     for (const auto& piece : pieces.all()) {
       const auto& encoding = plan_.from.encoding(piece.encoding);
+      if (piece.place.site != Place::kExtent && !encoding.chain.empty())
+        return fail(Code::kUnsupported, "encoded bytes must lie in an object").at_tensor(std::string(name));
+      if (piece.place.site == Place::kCall && encodes)
+        return fail(Code::kUnsupported, "a producer cannot feed an encoded piece yet").at_tensor(std::string(name));
       if (piece.place.site == Place::kCall && pieces.all().size() > 1)
         return fail(Code::kUnsupported, "a producer must make the whole tensor").at_tensor(std::string(name));
       if (encoding.stored != stored ||

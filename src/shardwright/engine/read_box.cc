@@ -9,6 +9,18 @@ Status read_box(const Checkpoint& checkpoint, TensorId tensor, const Box& box, M
     return fail(Code::kInvalidArgument, "box " + box.text() + " lies outside the tensor")
         .at_tensor(std::string(spec.name))
         .with_expected("a box within " + shape_text(spec.shape));
+  // A box of packed elements must be whole bytes from start to end, in every row that it cuts.
+  Strided whole{Box::whole(spec.shape), c_strides(spec.shape)};
+  bool packed_whole = true;
+  if (dtype_row(spec.dtype).block_elems != 1 && !box.empty())
+    for_each_run(box, whole, {box, c_strides(box.extent)}, [&](int64_t from, int64_t to, int64_t elements) {
+      int64_t block = dtype_row(spec.dtype).block_elems;
+      packed_whole = packed_whole && from % block == 0 && to % block == 0 && elements % block == 0;
+    });
+  if (!packed_whole)
+    return fail(Code::kUnsupported, "a part of this type must begin and end at whole bytes")
+        .at_tensor(std::string(spec.name))
+        .with_found(box.text());
   if (bytes_of_elements(spec.dtype, box.elements()) != out.size())
     return fail(Code::kInvalidArgument, "buffer and box differ in size").at_tensor(std::string(spec.name));
   if (box.empty()) return {};

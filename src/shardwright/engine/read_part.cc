@@ -220,7 +220,14 @@ Status read_parts(const Plan& plan, Store* store, std::span<const Part> parts, M
     return std::move(status.error()).at_tensor(std::string(plan.from.spec(part.move->from).name));
   };
   for (const Part& part : parts) SHARDWRIGHT_TRY(named(reader.add(part), part));
-  SHARDWRIGHT_TRY(named(reader.read(), parts.front()));
+  if (auto status = reader.read(); !status.ok()) {
+    for (const Part& part : parts) {  // one batch for all: whose bytes were they?
+      Reader alone(plan, store, buffer);
+      SHARDWRIGHT_TRY(named(alone.add(part), part));
+      SHARDWRIGHT_TRY(named(alone.read(), part));
+    }
+    return named(std::move(status), parts.front());
+  }
   for (const Part& part : parts) {
     if (part.move->mode == Move::kLiteral) continue;
     SHARDWRIGHT_TRY(reader.settle(part));

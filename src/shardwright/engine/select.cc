@@ -81,6 +81,11 @@ Result<Selected> select_tensors(const Catalog& from, const Selection& selection)
             .with_found("'" + std::string(from.spec(at->second).name) + "' and '" + std::string(spec.name) + "'");
     }
     auto dtype = selection.dtype && floating(spec.dtype) ? *selection.dtype : spec.dtype;
+    if (!bytes_of_elements(dtype, spec.elements()))
+      return fail(Code::kInvalidArgument,
+                  "its number of elements does not fit whole bytes of " + std::string(dtype_row(dtype).name))
+          .at_tensor(std::string(spec.name))
+          .with_hint("--exclude it, or choose another --dtype");
     SHARDWRIGHT_ASSIGN(auto target, builder.add_tensor(name, dtype, spec.shape));
     out.origin.push_back(id);
     auto [first, fresh] = kept.emplace(from.same_as(id), target);

@@ -73,10 +73,15 @@ void look_at_old_set(Target& target, const Checkpoint& source, const fs::path& d
   // A directory may hold an index and a single file; either may be where some reader begins.
   while (target.old_entries < target.old_members.size() && stale_single(target.old_members[target.old_entries]))
     ++target.old_entries;
-  for (const auto& member : target.old_members)
-    for (const auto& object : source.catalog.objects())
-      target.own_source =
-          target.own_source || fs::equivalent(directory / member, source.store->describe(object.key), error);
+  // The same set, both ways: one shard of it, or a file that two sets share by a link, is not the source itself.
+  auto own = source.format->members(*source.store, source.at);
+  auto is_own = [&](const std::string& member) {
+    return std::ranges::any_of(own, [&](const std::string& key) {
+      return fs::equivalent(directory / member, source.store->describe(key), error);
+    });
+  };
+  target.own_source =
+      !own.empty() && own.size() == target.old_members.size() && std::ranges::all_of(target.old_members, is_own);
 }
 
 }  // namespace

@@ -33,8 +33,17 @@ void store_region(const Plan& plan, const Part& part, const Box& region, const s
     auto overlap = region.rank() == 0 ? std::optional(region) : intersect(region, piece.box);
     if (!overlap) continue;
     Strided to{piece.box, piece.strides.empty() ? c_strides(piece.box.extent) : piece.strides};
-    copy_strided(*overlap, {region, c_strides(region.extent)}, values, to,
-                 reinterpret_cast<std::byte*>(piece.place.offset), size);
+    auto* into = reinterpret_cast<std::byte*>(piece.place.offset);
+    Strided held{region, c_strides(region.extent)};
+    DType out = part.geometry->out;
+    if (dtype_row(out).block_elems == 1) {
+      copy_strided(*overlap, held, values, to, into, size);
+      continue;
+    }
+    for_each_run(*overlap, held, to, [&](int64_t from, int64_t at, int64_t elements) {
+      std::copy_n(values + bytes_at(out, static_cast<uint64_t>(from)), bytes_at(out, static_cast<uint64_t>(elements)),
+                  into + bytes_at(out, static_cast<uint64_t>(at)));
+    });
   }
 }
 

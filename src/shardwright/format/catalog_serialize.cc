@@ -98,6 +98,12 @@ Piece get_piece(In& in, size_t rank) {
 Status refuse() { return fail(Code::kCorrupt, "serialized catalogue is damaged"); }
 
 Status get_tensors(In& in, CatalogBuilder& builder, size_t objects, size_t encodings, uint64_t literal_bytes) {
+  struct Seen {
+    uint8_t dtype;
+    std::vector<int64_t> shape;
+    bool alias;
+  };
+  std::vector<Seen> seen;
   size_t tensors = in.count(19);
   for (size_t i = 0; i < tensors && !in.bad; ++i) {
     auto name = in.text();
@@ -109,11 +115,17 @@ Status get_tensors(In& in, CatalogBuilder& builder, size_t objects, size_t encod
     if (!id.ok()) return std::move(id.error());
     size_t pieces = in.count(30);
     if (kept != i) {
+      if (pieces != 0 || seen[kept].alias || seen[kept].dtype != dtype || seen[kept].shape != shape) return refuse();
       builder.tie(*id, kept);
-      if (pieces != 0) return refuse();
     }
+    seen.push_back({dtype, shape, kept != i});
     for (size_t p = 0; p < pieces && !in.bad; ++p) {
       Piece piece = get_piece(in, shape.size());
+      for (size_t d = 0; d < shape.size() && !in.bad; ++d) {
+        bool within = piece.box.start[d] >= 0 && piece.box.extent[d] >= 0 && piece.box.start[d] <= shape[d] &&
+                      piece.box.extent[d] <= shape[d] - piece.box.start[d];
+        if (!within) return refuse();
+      }
       const auto& place = piece.place;
       bool literal_ok = place.site != Place::kLiteral ||
                         (place.offset <= literal_bytes && place.length <= literal_bytes - place.offset);

@@ -245,7 +245,8 @@ std::vector<std::string> members_keras_sharded(Store& store, std::string_view at
   std::vector<std::string> members = {key};
   auto index = read_index(store, key, kMaxIndexBytes);
   if (!index.ok()) return members;
-  for (const auto& file : index->files) members.push_back(beside(key, file));
+  for (const auto& file : index->files)
+    if (file.ends_with(".weights.h5")) members.push_back(beside(key, file));  // not whatever an index may name
   return members;
 }
 
