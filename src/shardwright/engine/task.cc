@@ -249,7 +249,7 @@ std::optional<Task> TaskCutter::next() {
 }
 
 uint64_t encode_reserve(const Plan& plan, const Segment& segment) {
-  const auto& piece = plan.to.pieces(segment.tensor)[segment.piece];
+  auto piece = plan.to.pieces(segment.tensor)[segment.piece];
   const auto& encoding = plan.to.encoding(piece.encoding);
   auto encoder = make_encoder(encoding.chain, encoding.decoded_bytes);
   uint64_t window = encoder.ok() ? (*encoder)->window_bytes() : 0;
