@@ -19,7 +19,7 @@ struct Box {
   bool empty() const;
   bool contains(const Box& inner) const;
   bool operator==(const Box&) const = default;
-  std::string text() const;   ///< "[0:2, 3:7]"
+  std::string text() const;  ///< "[0:2, 3:7]"
 };
 
 /// nullopt when they share no element. REQUIRES: equal rank.
@@ -33,8 +33,9 @@ std::vector<int64_t> c_strides(std::span<const int64_t> extent);
 struct Strided {
   Box box;                       ///< which part of the tensor the array holds
   std::vector<int64_t> strides;  ///< per dimension
-  int64_t offset_of(std::span<const int64_t> index) const;  ///< elements from the array's first element; index in the tensor
-  bool is_c_order() const;       ///< contiguous C order of its box (dimensions of extent 1 do not matter)
+  int64_t offset_of(
+      std::span<const int64_t> index) const;  ///< elements from the array's first element; index in the tensor
+  bool is_c_order() const;                    ///< contiguous C order of its box (dimensions of extent 1 do not matter)
 };
 
 /// Calls `run(offset_a, offset_b, elements)` for maximal runs of `part` that are contiguous (stride 1) in both arrays, in C order of
@@ -46,8 +47,8 @@ void for_each_run(const Box& part, const Strided& a, const Strided& b,
 /// Copies `part` from one strided array to another, in tiles where one side is transposed. element_bytes 1, 2, 4, 8 or 16.
 /// from and to point at each array's first element (offset 0), of any alignment. Not for block types.
 /// REQUIRES: as for_each_run, but part may be empty; the places written do not overlap each other or those read.
-void copy_strided(const Box& part, const Strided& from_layout, const std::byte* from, const Strided& to_layout, std::byte* to,
-                  size_t element_bytes);
+void copy_strided(const Box& part, const Strided& from_layout, const std::byte* from, const Strided& to_layout,
+                  std::byte* to, size_t element_bytes);
 
 /// Up to 2 * rank + 1 disjoint boxes, in C order, that together are elements [first, first + count) of `whole` in its C order.
 /// REQUIRES: first + count <= whole.elements(). No boxes for count 0.

@@ -80,7 +80,8 @@ void copy_tile(const std::byte* from, std::byte* to, const LoopDim& column, cons
   for (int64_t r = 0; r < row.extent; ++r) {
     const std::byte* source = from + r * row.a;
     if (column.a == N) {
-      for (int64_t c = 0; c < column.extent; ++c) std::memcpy(&tile[c * kTile<N> + r], source + c * static_cast<int64_t>(N), N);
+      for (int64_t c = 0; c < column.extent; ++c)
+        std::memcpy(&tile[c * kTile<N> + r], source + c * static_cast<int64_t>(N), N);
     } else {
       for (int64_t c = 0; c < column.extent; ++c) std::memcpy(&tile[c * kTile<N> + r], source + c * column.a, N);
     }
@@ -127,8 +128,8 @@ void copy_nest(LoopNest& nest, const std::byte* from, std::byte* to) {
 
 }  // namespace
 
-void copy_strided(const Box& part, const Strided& from_layout, const std::byte* from, const Strided& to_layout, std::byte* to,
-                  size_t element_bytes) {
+void copy_strided(const Box& part, const Strided& from_layout, const std::byte* from, const Strided& to_layout,
+                  std::byte* to, size_t element_bytes) {
   assert(std::has_single_bit(element_bytes) && element_bytes <= 16);
   if (part.empty()) return;
   LoopNest nest = detail::loop_nest(part, from_layout, to_layout);

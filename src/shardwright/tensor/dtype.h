@@ -13,8 +13,28 @@ namespace shardwright {
 
 /// Row numbers are on disk (manifests, serialized catalogues): append only, never renumber.
 enum class DType : uint8_t {
-  kBool, kF4, kF6E2M3, kF6E3M2, kU8, kI8, kF8E5M2, kF8E4M3, kF8E8M0, kF8E4M3FNUZ, kF8E5M2FNUZ,
-  kI16, kU16, kF16, kBF16, kI32, kU32, kF32, kC64, kF64, kI64, kU64,
+  kBool,
+  kF4,
+  kF6E2M3,
+  kF6E3M2,
+  kU8,
+  kI8,
+  kF8E5M2,
+  kF8E4M3,
+  kF8E8M0,
+  kF8E4M3FNUZ,
+  kF8E5M2FNUZ,
+  kI16,
+  kU16,
+  kF16,
+  kBF16,
+  kI32,
+  kU32,
+  kF32,
+  kC64,
+  kF64,
+  kI64,
+  kU64,
 };
 
 enum class Kind : uint8_t { kBool, kSigned, kUnsigned, kFloat, kComplex };
@@ -27,7 +47,7 @@ struct DTypeRow {
   std::string_view numpy_name;  ///< NumPy's or ml_dtypes' name: "bfloat16"
   Kind kind;
   uint16_t block_elems, block_bytes;
-  uint8_t alignment_order;      ///< rank in safetensors' writer order, low to high
+  uint8_t alignment_order;  ///< rank in safetensors' writer order, low to high
 };
 
 std::span<const DTypeRow> dtype_table();

@@ -1,5 +1,5 @@
 /// Bit layouts of the floating types, and exact maths on their codes (the bits of one element, in the low bits of an integer).
-/// Integers only where a value is rounded, so that no rounding mode, flush-to-zero flag or compiler flag changes a result.
+/// Mostly integers; the one addition in narrow() and the product in widen() expect the processor's default rounding mode.
 #pragma once
 
 #include <array>
@@ -13,10 +13,10 @@
 namespace shardwright::detail {
 
 enum class Specials : uint8_t {
-  kIeee,    ///< infinities and NaNs in the highest exponent; overflow gives infinity
-  kNanOnly, ///< "fn": all ones is NaN, no infinity; overflow and infinity give NaN
-  kFnuz,    ///< the code of -0 is the only NaN, no infinity; overflow and infinity give NaN
-  kFinite,  ///< neither; overflow and infinity give the largest value, NaN gives zero
+  kIeee,     ///< infinities and NaNs in the highest exponent; overflow gives infinity
+  kNanOnly,  ///< "fn": all ones is NaN, no infinity; overflow and infinity give NaN
+  kFnuz,     ///< the code of -0 is the only NaN, no infinity; overflow and infinity give NaN
+  kFinite,   ///< neither; overflow and infinity give the largest value, NaN gives zero
 };
 
 template <int kExponentBits_, int kMantissaBits_, int kBias_, Specials kSpecials_>
@@ -25,7 +25,7 @@ struct FloatFormat {
   static constexpr Specials kSpecials = kSpecials_;
   static constexpr int kBits = 1 + kExponentBits + kMantissaBits;
   static constexpr uint32_t kSign = 1u << (kBits - 1);
-  static constexpr uint32_t kAllOnes = kSign - 1;  ///< without the sign
+  static constexpr uint32_t kAllOnes = kSign - 1;                                      ///< without the sign
   static constexpr uint32_t kInfinity = ((1u << kExponentBits) - 1) << kMantissaBits;  ///< kIeee only
   static constexpr uint32_t kLargest = kSpecials == Specials::kIeee      ? kInfinity - 1
                                        : kSpecials == Specials::kNanOnly ? kAllOnes - 1
@@ -69,7 +69,7 @@ constexpr uint32_t narrow(typename Wide::Code bits) {
   using Code = typename Wide::Code;
   constexpr int kShift = Wide::kMantissaBits - Format::kMantissaBits;
   constexpr int kWidth = std::numeric_limits<Code>::digits;
-  constexpr Code kOne = 1, kHidden = kOne << Wide::kMantissaBits;
+  constexpr Code kOne = 1;
   constexpr Code kWideInfinity = static_cast<Code>(2 * Wide::kBias + 1) << Wide::kMantissaBits;
   constexpr int kRebias = Wide::kBias - Format::kBias;
 
@@ -79,14 +79,13 @@ constexpr uint32_t narrow(typename Wide::Code bits) {
   Code code = ((magnitude + ((kOne << (kShift - 1)) - 1) + ((magnitude >> kShift) & 1)) >> kShift) -
               (static_cast<Code>(kRebias) << Format::kMantissaBits);
   if constexpr (kRebias > 0) {
-    // Below the target's normal values the unit is fixed: shift by as much more as the exponent is short of it.
-    const Code smallest_normal = static_cast<Code>(kRebias + 1) << Wide::kMantissaBits;
-    const Code mantissa = (magnitude & (kHidden - 1)) | kHidden;
-    const Code short_of = static_cast<Code>(kRebias + 1 + kShift) - (magnitude >> Wide::kMantissaBits);
-    const Code shift = short_of < Wide::kMantissaBits + 2 ? short_of : Code{Wide::kMantissaBits + 2};
-    const Code safe_shift = magnitude < smallest_normal ? shift : Code{1};
-    const Code subnormal = (mantissa + ((kOne << (safe_shift - 1)) - 1) + ((mantissa >> safe_shift) & 1)) >> safe_shift;
-    code = magnitude < smallest_normal ? subnormal : code;
+    // Below the target's normal values the unit is fixed, and an addition to a number with that unit rounds to it.
+    using Value = typename Wide::Value;
+    constexpr Code kSmallestNormal = static_cast<Code>(kRebias + 1) << Wide::kMantissaBits;
+    constexpr Code kUnitAbove = static_cast<Code>(kRebias + kShift + 1) << Wide::kMantissaBits;
+    const auto subnormal =
+        std::bit_cast<Code>(std::bit_cast<Value>(magnitude) + std::bit_cast<Value>(kUnitAbove)) - kUnitAbove;
+    code = magnitude < kSmallestNormal ? subnormal : code;
   }
   code = code > Format::kLargest ? Code{Format::kOverflow} : code;
   Code nan = Format::kNan;
@@ -116,8 +115,8 @@ constexpr typename Wide::Code widen(uint32_t code) {
   constexpr Code kWideInfinity = static_cast<Code>(2 * Wide::kBias + 1) << Wide::kMantissaBits;
   constexpr Code kQuiet = Code{1} << (Wide::kMantissaBits - 1);
   // 2^(1 - bias - mantissa bits), the value of the smallest subnormal.
-  constexpr Value kUnit =
-      std::bit_cast<Value>(static_cast<Code>(Wide::kBias + 1 - Format::kBias - Format::kMantissaBits) << Wide::kMantissaBits);
+  constexpr Value kUnit = std::bit_cast<Value>(
+      static_cast<Code>(Wide::kBias + 1 - Format::kBias - Format::kMantissaBits) << Wide::kMantissaBits);
 
   const Code sign = static_cast<Code>(code & Format::kSign) << (kWidth - Format::kBits);
   const uint32_t magnitude = code & Format::kAllOnes;

@@ -15,7 +15,9 @@ namespace {
 using Index = std::vector<int64_t>;
 using Random = std::mt19937;
 
-int64_t pick(Random& random, int64_t low, int64_t high) { return std::uniform_int_distribution<int64_t>(low, high)(random); }
+int64_t pick(Random& random, int64_t low, int64_t high) {
+  return std::uniform_int_distribution<int64_t>(low, high)(random);
+}
 
 Box random_box(Random& random, size_t rank, int64_t largest) {
   Box box;
@@ -95,7 +97,9 @@ struct Triple {
   int64_t a, b, elements;
   bool operator==(const Triple&) const = default;
 };
-void PrintTo(const Triple& run, std::ostream* out) { *out << "{" << run.a << "," << run.b << "," << run.elements << "}"; }
+void PrintTo(const Triple& run, std::ostream* out) {
+  *out << "{" << run.a << "," << run.b << "," << run.elements << "}";
+}
 
 std::vector<Triple> naive_runs(const Box& part, const Strided& a, const Strided& b) {
   std::vector<Triple> runs;
@@ -112,7 +116,8 @@ std::vector<Triple> naive_runs(const Box& part, const Strided& a, const Strided&
 
 std::vector<Triple> runs_of(const Box& part, const Strided& a, const Strided& b) {
   std::vector<Triple> runs;
-  for_each_run(part, a, b, [&](int64_t at_a, int64_t at_b, int64_t elements) { runs.push_back({at_a, at_b, elements}); });
+  for_each_run(part, a, b,
+               [&](int64_t at_a, int64_t at_b, int64_t elements) { runs.push_back({at_a, at_b, elements}); });
   return runs;
 }
 
@@ -146,7 +151,8 @@ TEST(ForEachRun, MatchesNaiveOnRandomLayouts) {
     if (round % 3 == 0) repeat_some_dimensions(random, a);
     if (round % 5 == 0) repeat_some_dimensions(random, b);
     if (round % 4 == 0) b = a;
-    ASSERT_EQ(runs_of(part, a, b), naive_runs(part, a, b)) << "seed " << seed << " round " << round << " " << describe(part, a, b);
+    ASSERT_EQ(runs_of(part, a, b), naive_runs(part, a, b))
+        << "seed " << seed << " round " << round << " " << describe(part, a, b);
   }
 }
 
