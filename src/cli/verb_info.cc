@@ -113,7 +113,8 @@ Rows info_rows(const Checkpoint& checkpoint, bool all) {
   }
   add_list(rows, "ties", lines, all, "info -v");
   lines.clear();
-  for (auto& [key, value] : metadata_of(catalog).items()) {
+  const Json metadata = metadata_of(catalog);  // named: items() refers to it, and the loop would not keep it alive
+  for (const auto& [key, value] : metadata.items()) {
     lines.push_back(key + ": " + (value.is_string() ? value.get<std::string>() : json_text(value)));
   }
   add_list(rows, "metadata", lines, all, "info -v");
