@@ -45,6 +45,8 @@ FORBIDDEN = {
     "iostream": "libraries do not print",
     "regex": "std::regex recurses: PCRE2",
 }
+# Tests and what only they include.
+TEST_NAMES = r".*_test|.*_suite|.*_testing|testing|toy_.*"
 WARN_LINES, FAIL_LINES = 400, 600
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]', re.M)
@@ -90,7 +92,7 @@ def check_file(path: pathlib.Path) -> tuple[list[str], list[str]]:
         errors.append(f"has {lines} lines: split it by subject (limit {FAIL_LINES})")
     elif lines > WARN_LINES:
         warnings.append(f"has {lines} lines: look for two subjects in one (aim under {WARN_LINES})")
-    is_test = path.stem.endswith("_test") or "_suite" in path.stem
+    is_test = re.fullmatch(TEST_NAMES, path.stem) is not None
     for found in INCLUDE.finditer(text):
         problem = check_include(relative, found.group(2), is_test)
         if problem:

@@ -12,6 +12,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import textwrap
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
@@ -74,13 +75,13 @@ class Table:
         done = subprocess.run([PROGRAM, "copy", *arguments, "--json"], cwd=OUTPUT, capture_output=True, text=True,
                               stdin=subprocess.DEVNULL, check=False)
         if done.returncode:
-            sys.exit(f"{done.stdout}{done.stderr}copy ended with {done.returncode}")
+            sys.exit(f"{done.stderr or done.stdout}copy ended with {done.returncode}")
         summary = json.loads(done.stdout.splitlines()[-1])
         size, seconds, peak = summary["bytes_written"], summary["seconds"], summary["peak_memory_bytes"]
         print(f"{summary['tensors']} tensors, {size / 1e6:.1f} MB in {summary['shards']} file{'s' * (summary['shards'] != 1)}, "
               f"{seconds:.2f} s")
         for warning in summary["warnings"]:
-            print(fit(f"note: {warning}"))
+            print("\n".join(textwrap.wrap(f"note: {warning}", WIDTH, subsequent_indent="      ")))
         self.rows.append((what, f"{size / 1e6:.1f} MB", f"{seconds:.2f} s", f"{size / 1e6 / max(seconds, 1e-9):.0f}",
                           f"{peak / 2**20:.1f} MiB"))
 
@@ -101,7 +102,12 @@ def model_directory() -> pathlib.Path:
     return pathlib.Path(spec.submodule_search_locations[0]) / "model"
 
 
-def ls_shape(folder: pathlib.Path) -> None:
+def hashes_of(path: str) -> dict[str, str]:
+    """Content hash of every tensor; the order of a file does not matter."""
+    return {row["name"]: row["hash"] for row in json.loads(run("hash", path, "--json", quiet=True))}
+
+
+def list_files(folder: pathlib.Path) -> None:
     for file in sorted(folder.iterdir()):
         if file.suffix in (".safetensors", ".h5") or file.name.endswith("index.json") or file.name.endswith("weights.json"):
             print(f"  {file.name:<48} {file.stat().st_size / 1e6:9.2f} MB")
@@ -144,7 +150,8 @@ def main() -> int:
     if not PROGRAM.is_file():
         sys.exit(f"{PROGRAM} is not there: run make build")
     shutil.rmtree(OUTPUT, ignore_errors=True)
-    OUTPUT.mkdir()
+    for folder in ("keras", "back"):
+        (OUTPUT / folder).mkdir(parents=True)
     # A link, so that the commands below are short; copy follows it.
     (OUTPUT / "model").symlink_to(model_directory())
     table = Table()
@@ -156,26 +163,26 @@ def main() -> int:
 
     heading("2. Into shards of 20 MB, as huggingface_hub would cut them")
     table.copy("safetensors → 20 MB shards", "model", "shards", "--max-shard-size", "20MB")
-    ls_shape(OUTPUT / "shards")
+    list_files(OUTPUT / "shards")
     run("verify", "shards", "--full")
 
     heading("3. Into Keras sharded weights")
     table.copy("20 MB shards → Keras shards", "shards", "keras/minilm.weights.json", "--max-shard-size", "30MB")
-    ls_shape(OUTPUT / "keras")
+    list_files(OUTPUT / "keras")
     run("verify", "keras/minilm.weights.json", "--full")
 
     heading("4. And back into one safetensors file")
     table.copy("Keras shards → safetensors", "keras/minilm.weights.json", "back/model.safetensors")
-    ls_shape(OUTPUT / "back")
+    list_files(OUTPUT / "back")
     run("verify", "back/model.safetensors", "--full")
 
     heading("5. Did any value change?")
     run("diff", "model", "back/model.safetensors")
     run("diff", "shards", "keras/minilm.weights.json")
-    hashes = {run("hash", path, quiet=True) for path in ("model", "shards", "keras/minilm.weights.json", "back/model.safetensors")}
-    if len(hashes) != 1:
+    first, *others = [hashes_of(path) for path in ("model", "shards", "keras/minilm.weights.json", "back/model.safetensors")]
+    if any(other != first for other in others):
         sys.exit("content hashes differ")
-    print(f"{len(hashes.pop().splitlines())} lines of content hashes, the same four times")
+    print(f"{len(first)} content hashes, the same four times")
     count = prove_alone()
     print(f"safetensors and h5py alone: {count} tensors equal bit for bit in all four")
 

@@ -1,6 +1,7 @@
 #include "shardwright/tensor/convert.h"
 
 #include <algorithm>
+#include <array>
 #include <cassert>
 #include <cfenv>
 #include <cstring>
@@ -64,14 +65,16 @@ SHARDWRIGHT_INLINE void narrow_loop(const std::byte* __restrict in, std::byte* _
   }
 }
 
-template <class Format>
-SHARDWRIGHT_INLINE void lookup_loop(const std::byte* __restrict in, std::byte* __restrict out, size_t count) {
+/// One table look-up an element: table[code] is the converted element.
+template <class Format, class Table>
+SHARDWRIGHT_INLINE void lookup_loop(const Table& table, const std::byte* __restrict in, std::byte* __restrict out,
+                                    size_t count) {
   constexpr size_t kBlockBytes = kBlock<Format> * Format::kBits / 8;
   for (size_t i = 0; i < count / kBlock<Format>; ++i) {
     uint32_t packed = 0;
     std::memcpy(&packed, in + i * kBlockBytes, kBlockBytes);
     for (size_t j = 0; j < kBlock<Format>; ++j) {
-      store(out, i * kBlock<Format> + j, kValues<Format>[(packed >> (j * Format::kBits)) & (Format::kSign * 2 - 1)]);
+      store(out, i * kBlock<Format> + j, table[(packed >> (j * Format::kBits)) & (Format::kSign * 2 - 1)]);
     }
   }
 }
@@ -124,28 +127,51 @@ SHARDWRIGHT_KERNEL(
             static_cast<uint16_t>(narrow<BF16Format, F32Traits>(widen<F16Format, F32Traits>(load<uint16_t>(in, i)))));
     })
 
+/// From a type of at most 8 bits.
 template <class Format>
 void small_to_f32(const std::byte* __restrict in, std::byte* __restrict out, size_t count) {
-  lookup_loop<Format>(in, out, count);
+  lookup_loop<Format>(kValues<Format>, in, out, count);
+}
+template <class Format, class Target>
+void small_to_half(const std::byte* __restrict in, std::byte* __restrict out, size_t count) {
+  static constexpr auto kCodes = [] {
+    std::array<uint16_t, size_t{1} << Format::kBits> codes{};
+    for (uint32_t code = 0; code < codes.size(); ++code) {
+      codes[code] = static_cast<uint16_t>(narrow<Target, F32Traits>(widen<Format, F32Traits>(code)));
+    }
+    return codes;
+  }();
+  lookup_loop<Format>(kCodes, in, out, count);
 }
 
-/// How a type reaches and leaves the two types that values are computed in; every step to F32 is exact.
+/// How a type is reached and left. Every step to F32 is exact. Null: the type itself, or never asked (F64 leaves by from_f64).
 struct Row {
   DType dtype;
-  Kernel to_f32, from_f32, from_f64;
+  Kernel from_f64, from_f32, to_f32, to_f16 = nullptr, to_bf16 = nullptr;
 };
+
+template <class Format>
+constexpr Row small_row(DType dtype, Kernel from_f64, Kernel from_f32) {
+  return {dtype,
+          from_f64,
+          from_f32,
+          small_to_f32<Format>,
+          small_to_half<Format, F16Format>,
+          small_to_half<Format, BF16Format>};
+}
+
 const Row kRows[] = {
     {DType::kF64, nullptr, f32_to_f64, nullptr},
-    {DType::kF32, nullptr, nullptr, f64_to_f32},
-    {DType::kF16, f16_to_f32, f32_to_f16, f64_to_f16},
-    {DType::kBF16, bf16_to_f32, f32_to_bf16, f64_to_bf16},
-    {DType::kF8E5M2, small_to_f32<F8E5M2Format>, f32_to_e5m2, f64_to_e5m2},
-    {DType::kF8E4M3, small_to_f32<F8E4M3Format>, f32_to_e4m3, f64_to_e4m3},
-    {DType::kF8E4M3FNUZ, small_to_f32<F8E4M3FNUZFormat>, f32_to_e4m3fnuz, f64_to_e4m3fnuz},
-    {DType::kF8E5M2FNUZ, small_to_f32<F8E5M2FNUZFormat>, f32_to_e5m2fnuz, f64_to_e5m2fnuz},
-    {DType::kF6E2M3, small_to_f32<F6E2M3Format>, f32_to_e2m3, f64_to_e2m3},
-    {DType::kF6E3M2, small_to_f32<F6E3M2Format>, f32_to_e3m2, f64_to_e3m2},
-    {DType::kF4, small_to_f32<F4Format>, f32_to_e2m1, f64_to_e2m1},
+    {DType::kF32, f64_to_f32, nullptr, nullptr},
+    {DType::kF16, f64_to_f16, f32_to_f16, f16_to_f32, nullptr, f16_to_bf16},
+    {DType::kBF16, f64_to_bf16, f32_to_bf16, bf16_to_f32, bf16_to_f16, nullptr},
+    small_row<F8E5M2Format>(DType::kF8E5M2, f64_to_e5m2, f32_to_e5m2),
+    small_row<F8E4M3Format>(DType::kF8E4M3, f64_to_e4m3, f32_to_e4m3),
+    small_row<F8E4M3FNUZFormat>(DType::kF8E4M3FNUZ, f64_to_e4m3fnuz, f32_to_e4m3fnuz),
+    small_row<F8E5M2FNUZFormat>(DType::kF8E5M2FNUZ, f64_to_e5m2fnuz, f32_to_e5m2fnuz),
+    small_row<F6E2M3Format>(DType::kF6E2M3, f64_to_e2m3, f32_to_e2m3),
+    small_row<F6E3M2Format>(DType::kF6E3M2, f64_to_e3m2, f32_to_e3m2),
+    small_row<F4Format>(DType::kF4, f64_to_e2m1, f32_to_e2m1),
 };
 
 const Row* row_of(DType dtype) {
@@ -159,13 +185,15 @@ struct Route {
 };
 
 Route route_of(DType from, DType to) {
-  if (from == DType::kBF16 && to == DType::kF16) return {bf16_to_f16, nullptr};
-  if (from == DType::kF16 && to == DType::kBF16) return {f16_to_bf16, nullptr};
+  const Row &source = *row_of(from), &target = *row_of(to);
+  if (from == DType::kF64) return {target.from_f64, nullptr};
+  if (from == DType::kF32) return {target.from_f32, nullptr};
+  if (to == DType::kF32) return {source.to_f32, nullptr};
+  if (to == DType::kF16) return {source.to_f16, nullptr};
+  if (to == DType::kBF16) return {source.to_bf16, nullptr};
+  // By way of F32 the processor would quieten a NaN, and NumPy does not.
   if (from == DType::kF16 && to == DType::kF64) return {f16_to_f64, nullptr};
-  if (from == DType::kF64) return {row_of(to)->from_f64, nullptr};
-  if (from == DType::kF32) return {row_of(to)->from_f32, nullptr};
-  if (to == DType::kF32) return {row_of(from)->to_f32, nullptr};
-  return {row_of(from)->to_f32, row_of(to)->from_f32};
+  return {source.to_f32, target.from_f32};
 }
 
 // Small enough for the first-level cache, and a multiple of every block.

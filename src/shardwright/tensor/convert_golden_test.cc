@@ -97,7 +97,7 @@ Bytes f64_inputs() {
   return out;
 }
 
-Bytes inputs(DType from) {
+Bytes make_inputs(DType from) {
   Bytes out;
   switch (dtype_row(from).block_bytes * 100 + dtype_row(from).block_elems) {
     case 801: return f64_inputs();
@@ -112,6 +112,13 @@ Bytes inputs(DType from) {
       for (uint64_t i = 0; i < 3072; ++i) append_le(out, static_cast<uint8_t>(splitmix(i)));
       return out;
   }
+}
+
+const Bytes& inputs(DType from) {
+  static std::map<DType, Bytes> made;
+  auto [entry, is_new] = made.try_emplace(from);
+  if (is_new) entry->second = make_inputs(from);
+  return entry->second;
 }
 
 uint64_t code_bits(DType dtype) { return dtype_row(dtype).block_bytes * 8u / dtype_row(dtype).block_elems; }
@@ -166,7 +173,7 @@ TEST_P(ConvertGolden, EdgeValues) {
 
 TEST_P(ConvertGolden, AllInputs) {
   const std::vector<uint32_t>& expected = golden().blocks.at({name_of(from()), name_of(to())});
-  Bytes in = inputs(from());
+  const Bytes& in = inputs(from());
   const uint64_t elements = in.size() / dtype_row(from()).block_bytes * dtype_row(from()).block_elems;
   Bytes out = converted(in, elements);
   ASSERT_EQ(expected.size(), (elements + kBlock - 1) / kBlock);

@@ -90,14 +90,16 @@ TEST(Convert, IgnoresAndKeepsTheCallersFloatModes) {
   const float tiny = std::bit_cast<float>(uint32_t{1});
   Bytes in = bytes_from({tiny, 1.0f}), wide(16), back(8);
   Bytes third = bytes_from({1.0 / 3.0, -1.0 / 3.0}), rounded(8);
+  Bytes tie = bytes_from({0x1p-25f, -0x1p-25f}), halves(4);  // half of the smallest F16
   std::fesetround(FE_UPWARD);
 #if defined(__SSE2__)
   const unsigned saved = _mm_getcsr();
   _mm_setcsr(saved | 0x8040);  // flush to zero, denormals are zero
 #endif
-  Status first = convert(DType::kF32, in, DType::kF64, wide);
-  Status second = convert(DType::kF64, wide, DType::kF32, back);
-  Status third_status = convert(DType::kF64, third, DType::kF32, rounded);
+  Status widened = convert(DType::kF32, in, DType::kF64, wide);
+  Status narrowed = convert(DType::kF64, wide, DType::kF32, back);
+  Status third_done = convert(DType::kF64, third, DType::kF32, rounded);
+  Status tie_done = convert(DType::kF32, tie, DType::kF16, halves);
   const int mode = std::fegetround();
 #if defined(__SSE2__)
   EXPECT_EQ(_mm_getcsr() & 0x8040, 0x8040u);
@@ -105,11 +107,12 @@ TEST(Convert, IgnoresAndKeepsTheCallersFloatModes) {
 #endif
   std::fesetround(FE_TONEAREST);
   EXPECT_EQ(mode, FE_UPWARD);
-  ASSERT_TRUE(first.ok() && second.ok() && third_status.ok());
+  ASSERT_TRUE(widened.ok() && narrowed.ok() && third_done.ok() && tie_done.ok());
   EXPECT_EQ(load_le<uint64_t>(wide), 0x36A0000000000000u);  // 2^-149
   EXPECT_EQ(back, in);
   EXPECT_EQ(load_le<uint32_t>(rounded), 0x3EAAAAABu);
   EXPECT_EQ(load_le<uint32_t>(View(rounded).subspan(4)), 0xBEAAAAABu);
+  EXPECT_EQ(halves, bytes_from<uint16_t>({0x0000, 0x8000}));
 }
 
 // Neither where the input is cut nor how it is aligned may show in the output.

@@ -1,5 +1,5 @@
 /// Bit layouts of the floating types, and exact maths on their codes (the bits of one element, in the low bits of an integer).
-/// Integers only where a value is rounded, so that no rounding mode, flush-to-zero flag or compiler flag changes a result.
+/// Mostly integers; the one addition in narrow() and the product in widen() expect the processor's default rounding mode.
 #pragma once
 
 #include <array>
@@ -69,7 +69,7 @@ constexpr uint32_t narrow(typename Wide::Code bits) {
   using Code = typename Wide::Code;
   constexpr int kShift = Wide::kMantissaBits - Format::kMantissaBits;
   constexpr int kWidth = std::numeric_limits<Code>::digits;
-  constexpr Code kOne = 1, kHidden = kOne << Wide::kMantissaBits;
+  constexpr Code kOne = 1;
   constexpr Code kWideInfinity = static_cast<Code>(2 * Wide::kBias + 1) << Wide::kMantissaBits;
   constexpr int kRebias = Wide::kBias - Format::kBias;
 
@@ -79,14 +79,13 @@ constexpr uint32_t narrow(typename Wide::Code bits) {
   Code code = ((magnitude + ((kOne << (kShift - 1)) - 1) + ((magnitude >> kShift) & 1)) >> kShift) -
               (static_cast<Code>(kRebias) << Format::kMantissaBits);
   if constexpr (kRebias > 0) {
-    // Below the target's normal values the unit is fixed: shift by as much more as the exponent is short of it.
-    const Code smallest_normal = static_cast<Code>(kRebias + 1) << Wide::kMantissaBits;
-    const Code mantissa = (magnitude & (kHidden - 1)) | kHidden;
-    const Code short_of = static_cast<Code>(kRebias + 1 + kShift) - (magnitude >> Wide::kMantissaBits);
-    const Code shift = short_of < Wide::kMantissaBits + 2 ? short_of : Code{Wide::kMantissaBits + 2};
-    const Code safe_shift = magnitude < smallest_normal ? shift : Code{1};
-    const Code subnormal = (mantissa + ((kOne << (safe_shift - 1)) - 1) + ((mantissa >> safe_shift) & 1)) >> safe_shift;
-    code = magnitude < smallest_normal ? subnormal : code;
+    // Below the target's normal values the unit is fixed, and an addition to a number with that unit rounds to it.
+    using Value = typename Wide::Value;
+    constexpr Code kSmallestNormal = static_cast<Code>(kRebias + 1) << Wide::kMantissaBits;
+    constexpr Code kUnitAbove = static_cast<Code>(kRebias + kShift + 1) << Wide::kMantissaBits;
+    const auto subnormal =
+        std::bit_cast<Code>(std::bit_cast<Value>(magnitude) + std::bit_cast<Value>(kUnitAbove)) - kUnitAbove;
+    code = magnitude < kSmallestNormal ? subnormal : code;
   }
   code = code > Format::kLargest ? Code{Format::kOverflow} : code;
   Code nan = Format::kNan;
