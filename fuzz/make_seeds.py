@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the seeds of the parsers that no library's files feed: json, zip, codec, text. Run once; the result is in git."""
+"""Writes the seeds made by hand: json, zip, codec, text, safetensors, hub index. Run once; the result is in git."""
 import io
 import pathlib
 import struct
@@ -86,8 +86,38 @@ def text_seeds() -> None:
         put("fuzz_text", f"seed_{i:02}", text.encode())
 
 
+def safetensors_seeds() -> None:
+    def file(header: bytes, payload: bytes = b"") -> bytes:
+        return struct.pack("<Q", len(header)) + header + payload
+
+    good = b'{"__metadata__":{"format":"pt"},"x":{"dtype":"F32","shape":[1,2],"data_offsets":[0,8]},"y":{"dtype":"U8","shape":[3],"data_offsets":[8,11]}}'
+    put("fuzz_safetensors", "good", file(good, bytes(11)))
+    put("fuzz_safetensors", "short", file(good, bytes(10)))
+    put("fuzz_safetensors", "empty", file(b"{}      "))
+    put("fuzz_safetensors", "overlap", file(good.replace(b"[8,11]", b"[5,8]"), bytes(8)))
+    put("fuzz_safetensors", "overflow", file(good.replace(b"[1,2]", b"[4294967296,4294967296]"), bytes(11)))
+    put("fuzz_safetensors", "packed", file(b'{"x":{"dtype":"F4","shape":[4],"data_offsets":[0,2]}}', bytes(2)))
+    put("fuzz_safetensors", "duplicate", file(b'{"x":{"dtype":"U8","shape":[],"data_offsets":[0,1]},"x":{"dtype":"U8","shape":[],"data_offsets":[0,1]}}', b"1"))
+    put("fuzz_safetensors", "tie", file(b'{"__metadata__":{"y":"x"},"x":{"dtype":"U8","shape":[],"data_offsets":[0,1]}}', b"1"))
+    put("fuzz_safetensors", "huge_header", struct.pack("<Q", 2**63))
+
+
+def hub_index_seeds() -> None:
+    for name, text in {
+            "good": '{"metadata":{"total_size":8},"weight_map":{"x":"a.safetensors","y":"a.safetensors"}}',
+            "bare": '{"weight_map":{"x":"a.safetensors","y":"a.safetensors"}}',
+            "missing": '{"weight_map":{"x":"a.safetensors","z":"b.safetensors"}}',
+            "escape": '{"weight_map":{"x":"../a.safetensors"}}',
+            "absolute": '{"weight_map":{"x":"/a.safetensors","y":"C:a.safetensors"}}',
+            "tie": '{"metadata":{"t":"x"},"weight_map":{"x":"a.safetensors","y":"a.safetensors"}}',
+            "duplicate": '{"weight_map":{"x":"a.safetensors","x":"a.safetensors"}}'}.items():
+        put("fuzz_hub_index", name, text.encode())
+
+
 if __name__ == "__main__":
     json_seeds()
     zip_seeds()
     codec_seeds()
     text_seeds()
+    safetensors_seeds()
+    hub_index_seeds()
