@@ -140,10 +140,7 @@ Status print_statistics(Invocation& invocation, const TensorSource& source) {
 
 Result<TensorId> find_tensor(const Catalog& catalog, const std::string& name) {
   if (std::optional<TensorId> found = catalog.find(name)) return *found;
-  std::vector<std::string> names;
-  for (TensorId tensor = 0; tensor < catalog.size() && tensor < 100'000; ++tensor)
-    names.emplace_back(catalog.spec(tensor).name);
-  std::vector<std::string> near = nearest_names(name, names, 3);
+  std::vector<std::string> near = nearest_tensors(catalog, name, 3);
   return fail(Code::kNotFound, "the checkpoint has no such tensor")
       .at_tensor(name)
       .with_hint(near.empty() ? "'shardwright ls' lists the names"

@@ -17,16 +17,22 @@ ODD_NAMES = [
 ]
 
 
+def through(shardwright, tmp_path, first, second, limit):
+    """Copies source.safetensors to the first kind of target, from there to the second, and back to one file, whose path is returned."""
+    path = tmp_path / "source.safetensors"
+    for step, target in enumerate((TARGETS[first], TARGETS[second], "last.safetensors")):
+        (tmp_path / str(step)).mkdir()
+        sharding = ["--max-shard-size", limit] if target in ("dir", "x.weights.json") else []
+        shardwright.copy(path, tmp_path / str(step) / target, *sharding)
+        path = tmp_path / str(step) / target
+    return path
+
+
 @pytest.mark.parametrize("first,second", PAIRS, ids=["-".join(pair) for pair in PAIRS])
 def test_names_survive(shardwright, tmp_path, rng, first, second):
     tensors = {name: ("F32", [i % 3, 2] if i % 4 else [], rng.bytes(4 * (i % 3 * 2 if i % 4 else 1))) for i, name in enumerate(ODD_NAMES)}
     raw.write(tmp_path / "source.safetensors", tensors)
-    path = tmp_path / "source.safetensors"
-    for step, target in enumerate((TARGETS[first], TARGETS[second], "last.safetensors")):
-        (tmp_path / str(step)).mkdir()
-        limit = ["--max-shard-size", "100"] if target in ("dir", "x.weights.json") else []
-        shardwright.copy(path, tmp_path / str(step) / target, *limit)
-        path = tmp_path / str(step) / target
+    path = through(shardwright, tmp_path, first, second, "100")
     assert raw.read(path) == tensors
     assert shardwright.json("diff", tmp_path / "source.safetensors", tmp_path / "1" / TARGETS[second]) == []
 
@@ -35,12 +41,7 @@ def test_names_survive(shardwright, tmp_path, rng, first, second):
 def test_every_dtype_survives(shardwright, tmp_path, rng, first, second):
     tensors = raw.every_dtype(rng)
     raw.write(tmp_path / "source.safetensors", tensors)
-    path = tmp_path / "source.safetensors"
-    for step, target in enumerate((TARGETS[first], TARGETS[second], "last.safetensors")):
-        (tmp_path / str(step)).mkdir()
-        limit = ["--max-shard-size", "300"] if target in ("dir", "x.weights.json") else []
-        shardwright.copy(path, tmp_path / str(step) / target, *limit)
-        path = tmp_path / str(step) / target
+    path = through(shardwright, tmp_path, first, second, "300")
     assert raw.read(path) == tensors
 
 

@@ -14,8 +14,6 @@
 namespace shardwright {
 namespace {
 
-constexpr uint64_t kCopyBlock = 1 * MiB;
-
 /// One copy, from opened source to committed target.
 class Copy {
  public:
@@ -25,7 +23,7 @@ class Copy {
     SHARDWRIGHT_TRY(prepare());
     if (request_.dry_run) return summarize();
     SHARDWRIGHT_TRY(write());
-    if (request_.manifest) SHARDWRIGHT_TRY(write_manifest(written_path(), options_, receipts_));
+    if (request_.manifest) SHARDWRIGHT_TRY(certify());
     return summarize();
   }
 
@@ -43,6 +41,14 @@ class Copy {
     choose_side_files();
     SHARDWRIGHT_TRY(check_collisions());
     return check_room();
+  }
+
+  /// Reads back what was written, and puts a manifest beside it.
+  Status certify() {
+    SHARDWRIGHT_ASSIGN(auto written, open_checkpoint(written_path(), options_.open));
+    SHARDWRIGHT_ASSIGN(auto manifest, survey(written, /*stored=*/true, options_));
+    SHARDWRIGHT_TRY(check_receipts(written, manifest, receipts_));
+    return write_manifest(written, manifest);
   }
 
   /// What the new checkpoint is opened by.
@@ -158,25 +164,20 @@ class Copy {
 
   Status carry(const Catalog::SideFile& file) {
     SHARDWRIGHT_ASSIGN(auto writer, transaction_->create(file.name, file.length));
-    Bytes block(std::min<uint64_t>(kCopyBlock, file.length));
-    for (uint64_t at = 0; at < file.length;) {
-      auto part = MutableView(block).first(std::min<uint64_t>(block.size(), file.length - at));
-      ReadOp read{file.key, file.offset + at, part};
-      SHARDWRIGHT_TRY(source_.store->read({&read, 1}));
-      WriteOp op{at, part};
-      SHARDWRIGHT_TRY(writer->write({&op, 1}));
-      at += part.size();
-    }
+    uint64_t at = 0;
+    auto append = [&](View bytes) -> Status {
+      WriteOp op{at, bytes};
+      at += bytes.size();
+      return writer->write({&op, 1});
+    };
+    SHARDWRIGHT_TRY(read_blocks(*source_.store, file.key, file.offset, file.length, append));
     sealed_bytes_ += file.length;
     return writer->finish(file.length);
   }
 
   Status put(const std::string& key, View bytes) {
-    SHARDWRIGHT_ASSIGN(auto writer, transaction_->create(key, bytes.size()));
-    WriteOp op{0, bytes};
-    if (!bytes.empty()) SHARDWRIGHT_TRY(writer->write({&op, 1}));
     sealed_bytes_ += bytes.size();
-    return writer->finish(bytes.size());
+    return write_object(*transaction_, key, bytes);
   }
 
   Status publish() {

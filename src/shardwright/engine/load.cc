@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <numeric>
 
-#include "shardwright/base/text.h"
-
 namespace shardwright {
 namespace {
 
@@ -25,9 +23,7 @@ Result<std::vector<TensorId>> choose(const Catalog& catalog, const std::vector<s
       ids.push_back(*id);
       continue;
     }
-    std::vector<std::string> all;
-    for (TensorId other = 0; other < catalog.size(); ++other) all.emplace_back(catalog.spec(other).name);
-    auto near = nearest_names(name, all, 1);
+    auto near = nearest_tensors(catalog, name);
     return fail(Code::kNotFound, "no such tensor")
         .at_tensor(name)
         .with_hint(near.empty() ? "" : "nearest name: '" + near[0] + "'");

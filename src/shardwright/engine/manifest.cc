@@ -135,9 +135,7 @@ Result<std::optional<Bytes>> manifest_without(Store& store, std::string_view key
   return std::optional(bytes_of(document(kept)));
 }
 
-Status write_manifest(const std::string& path, const JobOptions& options, const std::vector<Receipt>& receipts) {
-  SHARDWRIGHT_ASSIGN(auto checkpoint, open_checkpoint(path, options.open));
-  SHARDWRIGHT_ASSIGN(auto manifest, survey(checkpoint, /*stored=*/true, options));
+Status check_receipts(const Checkpoint& checkpoint, const Manifest& manifest, const std::vector<Receipt>& receipts) {
   std::map<std::tuple<std::string, uint64_t, uint64_t>, uint32_t> written;
   for (const auto& receipt : receipts)
     if (receipt.tensor != kNoTensor && receipt.place.object < checkpoint.catalog.objects().size())
@@ -153,6 +151,10 @@ Status write_manifest(const std::string& path, const JobOptions& options, const 
           .with_expected(fmt::format("{:08x}", at->second))
           .with_hint("check the disk");
   }
+  return {};
+}
+
+Status write_manifest(const Checkpoint& checkpoint, const Manifest& manifest) {
   std::map<std::string, std::string> entries;
   auto& store = *checkpoint.store;
   SHARDWRIGHT_ASSIGN(auto size, store.size(kManifestName));
@@ -169,10 +171,7 @@ Status write_manifest(const std::string& path, const JobOptions& options, const 
   entries[manifest_entry(checkpoint)] = entry_text(manifest);
   auto text = document(entries);
   SHARDWRIGHT_ASSIGN(auto transaction, store.begin(""));
-  SHARDWRIGHT_ASSIGN(auto writer, transaction->create(kManifestName, text.size()));
-  WriteOp op{0, view_of(text)};
-  SHARDWRIGHT_TRY(writer->write({&op, 1}));
-  SHARDWRIGHT_TRY(writer->finish(text.size()));
+  SHARDWRIGHT_TRY(write_object(*transaction, kManifestName, view_of(text)));
   return transaction->commit({{std::string(kManifestName)}, {}, {}});
 }
 

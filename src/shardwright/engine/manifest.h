@@ -37,9 +37,10 @@ Result<Manifest> survey(const Checkpoint& checkpoint, bool stored, const JobOpti
 
 /// The entry for this checkpoint; nullopt when there is no manifest or no entry. Errors: kCorrupt.
 Result<std::optional<Manifest>> read_manifest(Store& store, std::string_view key, std::string_view entry);
-/// Surveys the checkpoint at `path` and puts its entry into the manifest beside it. receipts: of the copy that wrote it, if any; a stored
-/// range whose checksum now differs is kCorrupt (what was written is not what is read).
-Status write_manifest(const std::string& path, const JobOptions& options, const std::vector<Receipt>& receipts = {});
+/// Holds what was read back against what execute() wrote: a stored range whose checksum differs is kCorrupt.
+Status check_receipts(const Checkpoint& checkpoint, const Manifest& manifest, const std::vector<Receipt>& receipts);
+/// Puts the checkpoint's entry into the manifest beside it, in place of an older one; other entries stay.
+Status write_manifest(const Checkpoint& checkpoint, const Manifest& manifest);
 /// The manifest at `key` without the entries of these files: nullopt when it has none of them, empty when nothing would be left.
 Result<std::optional<Bytes>> manifest_without(Store& store, std::string_view key,
                                               const std::vector<std::string>& entries);

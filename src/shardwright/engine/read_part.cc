@@ -12,13 +12,8 @@ constexpr size_t kBatch = 4096;
 
 size_t element_bytes(DType dtype) { return dtype_row(dtype).block_bytes; }
 
-Strided layout_of(const Piece& piece) {
-  return {piece.box, piece.strides.empty() ? c_strides(piece.box.extent) : piece.strides};
-}
-
-uint64_t bytes_at(DType stored, int64_t elements) {
-  return bytes_of_elements(stored, static_cast<uint64_t>(elements)).value_or(0);
-}
+/// Offsets come signed from strides; those that are read are not negative (checked when planned).
+uint64_t bytes_at(DType stored, int64_t elements) { return bytes_in(stored, static_cast<uint64_t>(elements)); }
 
 /// One task's reads, and what is to be done when they are there.
 class Reader {

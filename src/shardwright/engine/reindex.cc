@@ -77,10 +77,7 @@ Result<ReindexSummary> reindex_checkpoint(const std::string& path, bool dry_run,
   summary.shards = files.size();
   if (dry_run) return summary;
   SHARDWRIGHT_ASSIGN(auto transaction, store->begin(""));
-  SHARDWRIGHT_ASSIGN(auto writer, transaction->create(rebuilt.key, rebuilt.bytes.size()));
-  WriteOp op{0, rebuilt.bytes};
-  SHARDWRIGHT_TRY(writer->write({&op, 1}));
-  SHARDWRIGHT_TRY(writer->finish(rebuilt.bytes.size()));
+  SHARDWRIGHT_TRY(write_object(*transaction, rebuilt.key, rebuilt.bytes));
   SHARDWRIGHT_TRY(transaction->commit({{rebuilt.key}, {}, {rebuilt.key}}));
   return summary;
 }

@@ -21,9 +21,7 @@ Status check_globs(const Catalog& from, const Selection& selection) {
     bool any = false;
     for (TensorId id = 0; id < from.size() && !any; ++id) any = glob_match(glob, from.spec(id).name);
     if (any) continue;
-    std::vector<std::string> names;
-    for (TensorId id = 0; id < from.size(); ++id) names.emplace_back(from.spec(id).name);
-    auto near = nearest_names(glob, names, 1);
+    auto near = nearest_tensors(from, glob);
     auto error = fail(Code::kNotFound, "no tensor matches '" + glob + "'");
     if (!near.empty()) error.hint = "nearest name: " + near[0];
     return error;

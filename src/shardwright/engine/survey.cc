@@ -59,19 +59,16 @@ class Surveyor {
             {catalog_.objects()[flat->place.object].key, flat->place.offset, flat->place.length, crc_});
       return {};
     }
-    Bytes block(MiB);
     for (const Piece& piece : catalog_.pieces(tensor)) {
       const auto& place = piece.place;
       if (place.site != Place::kExtent || place.length == 0) continue;
       uint32_t crc = 0;
       const auto& key = catalog_.objects()[place.object].key;
-      for (uint64_t at = 0; at < place.length;) {
-        auto part = MutableView(block).first(std::min<uint64_t>(block.size(), place.length - at));
-        ReadOp op{key, place.offset + at, part};
-        SHARDWRIGHT_TRY(checkpoint_.store->read({&op, 1}));
-        crc = crc32c(part, crc);
-        at += part.size();
-      }
+      auto add = [&](View bytes) -> Status {
+        crc = crc32c(bytes, crc);
+        return {};
+      };
+      SHARDWRIGHT_TRY(read_blocks(*checkpoint_.store, key, place.offset, place.length, add));
       out_.stored.push_back({key, place.offset, place.length, crc});
     }
     return {};

@@ -10,9 +10,6 @@ constexpr size_t kMaxPartsPerTask = 4096;
 /// Encoded bytes are read this many at a time.
 constexpr uint64_t kReadAhead = 256 * KiB;
 
-/// Bytes of whole elements; the geometry made sure that ranges fit blocks.
-uint64_t bytes_in(DType dtype, uint64_t elements) { return bytes_of_elements(dtype, elements).value_or(0); }
-
 /// Most elements of a part under the plan's limit.
 uint64_t most_elements(const Plan& plan, DType in, DType out) {
   auto bits = [](DType dtype) { return 8.0 * dtype_row(dtype).block_bytes / dtype_row(dtype).block_elems; };
@@ -104,7 +101,7 @@ namespace {
 
 /// Bytes from the first to the last element of `overlap` in the file, inclusive. Strides are not negative (checked when planned).
 uint64_t span_bytes(const Piece& piece, const Box& overlap, DType stored) {
-  Strided held{piece.box, piece.strides.empty() ? c_strides(piece.box.extent) : piece.strides};
+  Strided held = layout_of(piece);
   auto last = overlap.start;
   for (size_t d = 0; d < last.size(); ++d) last[d] += overlap.extent[d] - 1;
   return bytes_in(stored, static_cast<uint64_t>(held.offset_of(last) - held.offset_of(overlap.start) + 1));
@@ -112,7 +109,7 @@ uint64_t span_bytes(const Piece& piece, const Box& overlap, DType stored) {
 
 /// True when the overlap is one run in the piece and in the region: it can be read straight into place.
 bool one_run(const Piece& piece, const Box& overlap, const Box& region) {
-  Strided held{piece.box, piece.strides.empty() ? c_strides(piece.box.extent) : piece.strides};
+  Strided held = layout_of(piece);
   uint64_t runs = 0;
   for_each_run(overlap, held, {region, c_strides(region.extent)}, [&](int64_t, int64_t, int64_t) { ++runs; });
   return runs == 1;

@@ -10,6 +10,9 @@
 
 namespace shardwright {
 
+/// Bytes of elements that are known to be whole blocks: parts are cut so.
+inline uint64_t bytes_in(DType dtype, uint64_t elements) { return bytes_of_elements(dtype, elements).value_or(0); }
+
 /// The pieces of one source tensor, sorted so that those which a region cuts are found without looking at all.
 class PieceIndex {
  public:

@@ -113,15 +113,9 @@ Result<VerifySummary> verify_checkpoint(const VerifyRequest& request, const JobO
 }
 
 Result<std::vector<TensorHash>> hash_checkpoint(const std::string& path, bool write, const JobOptions& options) {
-  if (write) SHARDWRIGHT_TRY(write_manifest(path, options));
   SHARDWRIGHT_ASSIGN(auto checkpoint, open_checkpoint(path, options.open));
-  Manifest hashes;
-  if (write) {
-    SHARDWRIGHT_ASSIGN(auto manifest, read_manifest(*checkpoint.store, kManifestName, manifest_entry(checkpoint)));
-    if (manifest) hashes = std::move(*manifest);
-  } else {
-    SHARDWRIGHT_ASSIGN(hashes, survey(checkpoint, /*stored=*/false, options));
-  }
+  SHARDWRIGHT_ASSIGN(auto hashes, survey(checkpoint, /*stored=*/write, options));
+  if (write) SHARDWRIGHT_TRY(write_manifest(checkpoint, hashes));
   std::vector<TensorHash> out;
   for (TensorId id = 0; id < checkpoint.catalog.size(); ++id) {
     auto at = hashes.content.find(std::string(checkpoint.catalog.spec(id).name));

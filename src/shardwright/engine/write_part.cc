@@ -9,8 +9,6 @@
 namespace shardwright {
 namespace {
 
-uint64_t bytes_at(DType stored, uint64_t elements) { return bytes_of_elements(stored, elements).value_or(0); }
-
 PartChecksum checksum_of(View bytes, bool wants_crc32) {
   return {crc32c(bytes), wants_crc32 ? crc32(bytes) : 0, bytes.size()};
 }
@@ -32,7 +30,7 @@ void store_region(const Plan& plan, const Part& part, const Box& region, const s
     if (piece.place.site != Place::kMemory) continue;
     auto overlap = region.rank() == 0 ? std::optional(region) : intersect(region, piece.box);
     if (!overlap) continue;
-    Strided to{piece.box, piece.strides.empty() ? c_strides(piece.box.extent) : piece.strides};
+    Strided to = layout_of(piece);
     auto* into = reinterpret_cast<std::byte*>(piece.place.offset);
     Strided held{region, c_strides(region.extent)};
     DType out = part.geometry->out;
@@ -41,8 +39,8 @@ void store_region(const Plan& plan, const Part& part, const Box& region, const s
       continue;
     }
     for_each_run(*overlap, held, to, [&](int64_t from, int64_t at, int64_t elements) {
-      std::copy_n(values + bytes_at(out, static_cast<uint64_t>(from)), bytes_at(out, static_cast<uint64_t>(elements)),
-                  into + bytes_at(out, static_cast<uint64_t>(at)));
+      std::copy_n(values + bytes_in(out, static_cast<uint64_t>(from)), bytes_in(out, static_cast<uint64_t>(elements)),
+                  into + bytes_in(out, static_cast<uint64_t>(at)));
     });
   }
 }
@@ -58,7 +56,7 @@ Status consume_region(const Plan& plan, const Part& part, const Box& region, Vie
     }
     auto overlap = intersect(region, piece.box);
     if (!overlap) continue;
-    Bytes packed(bytes_at(part.geometry->out, overlap->elements()));
+    Bytes packed(bytes_in(part.geometry->out, overlap->elements()));
     copy_strided(*overlap, held, values.data(), {*overlap, c_strides(overlap->extent)}, packed.data(), size);
     SHARDWRIGHT_TRY(calls.consume(part.move->to, *overlap, packed));
   }
@@ -75,7 +73,7 @@ Status write_parts(const Plan& plan, const Lane& lane, std::span<const Part> par
     const Segment& segment = lane.segments[part.move->segment];
     bool literal = part.move->mode == Move::kLiteral;
     View bytes = literal ? segment.literal : buffer.subspan(part.out_at, part.out_bytes);
-    uint64_t skip = literal ? 0 : bytes_at(part.geometry->out, part.range.first);
+    uint64_t skip = literal ? 0 : bytes_in(part.geometry->out, part.range.first);
     if (plan.options.checksums) checksums.push_back(checksum_of(bytes, wants_crc32));
     if (!bytes.empty()) ops.push_back({segment.offset + skip, bytes});
   }
@@ -88,7 +86,7 @@ void store_part(const Plan& plan, const Part& part, View buffer) {
   if (part.geometry->line) {
     const auto& place = part.geometry->to->place;
     std::ranges::copy(values,
-                      reinterpret_cast<std::byte*>(place.offset) + bytes_at(part.geometry->out, part.range.first));
+                      reinterpret_cast<std::byte*>(place.offset) + bytes_in(part.geometry->out, part.range.first));
     return;
   }
   store_region(plan, part, part.box, values.data());
@@ -121,23 +119,20 @@ Status stream_part(const Plan& plan, const Lane& lane, const Part& part, Store& 
       Strided held{chunk, c_strides(chunk.extent)};
       View from =
           ready.subspan(static_cast<uint64_t>(held.offset_of(box.start) - static_cast<int64_t>(first)) * out_size);
-      bool packed = *wanted == box;  // boxes of a range are contiguous in it
-      if (writer == nullptr && packed) {
-        store_region(plan, part, box, from.data());
-        if (calls.consume)
-          SHARDWRIGHT_TRY(consume_region(plan, part, box, from.first(box.elements() * out_size), calls));
+      if (writer == nullptr) {
+        Bytes rows;
+        View region = from.first(box.elements() * out_size);  // boxes of a range are contiguous in it
+        if (*wanted != box) {                                 // an edge chunk: pack what is inside
+          rows.resize(wanted->elements() * out_size);
+          copy_strided(*wanted, {box, c_strides(box.extent)}, from.data(), {*wanted, c_strides(wanted->extent)},
+                       rows.data(), out_size);
+          region = rows;
+        }
+        store_region(plan, part, *wanted, region.data());
+        if (calls.consume) SHARDWRIGHT_TRY(consume_region(plan, part, *wanted, region, calls));
         continue;
       }
       std::vector<WriteOp> ops;
-      Bytes rows;
-      if (writer == nullptr) {  // an edge chunk: pack what is inside
-        rows.resize(wanted->elements() * out_size);
-        copy_strided(*wanted, {box, c_strides(box.extent)}, from.data(), {*wanted, c_strides(wanted->extent)},
-                     rows.data(), out_size);
-        store_region(plan, part, *wanted, rows.data());
-        if (calls.consume) SHARDWRIGHT_TRY(consume_region(plan, part, *wanted, rows, calls));
-        continue;
-      }
       uint64_t base = lane.segments[part.move->segment].offset;
       for_each_run(*wanted, {box, c_strides(box.extent)}, target, [&](int64_t at, int64_t to, int64_t elements) {
         View run = from.subspan(static_cast<uint64_t>(at) * out_size, static_cast<uint64_t>(elements) * out_size);

@@ -2,9 +2,27 @@
 
 #include <algorithm>
 
+#include "shardwright/base/text.h"
 #include "shardwright/format/catalog_data.h"
 
 namespace shardwright {
+
+namespace {
+
+/// A hint is not worth looking at more.
+constexpr TensorId kMostNames = 100'000;
+
+}  // namespace
+
+Strided layout_of(const Piece& piece) {
+  return {piece.box, piece.strides.empty() ? c_strides(piece.box.extent) : piece.strides};
+}
+
+std::vector<std::string> nearest_tensors(const Catalog& catalog, std::string_view wanted, size_t most) {
+  std::vector<std::string> names;
+  for (TensorId id = 0; id < catalog.size() && id < kMostNames; ++id) names.emplace_back(catalog.spec(id).name);
+  return nearest_names(wanted, names, most);
+}
 
 uint64_t Catalog::Spec::elements() const { return element_count(shape).value_or(0); }
 uint64_t Catalog::Spec::nbytes() const { return bytes_of_elements(dtype, elements()).value_or(0); }

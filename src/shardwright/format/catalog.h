@@ -50,6 +50,9 @@ struct Piece {
   std::vector<int64_t> strides{};
 };
 
+/// How the elements of a piece lie in its raw or decoded bytes.
+Strided layout_of(const Piece& piece);
+
 /// A non-tensor value that belongs to the checkpoint: typed JSON text or opaque bytes, never interpreted by the engine.
 /// Keys in use: "metadata" (JSON object: user metadata of the file or index), "keras.names" (JSON object: vars group -> layer name).
 struct Value {
@@ -117,6 +120,9 @@ class Catalog {
   struct Data;
   std::shared_ptr<const Data> data_;
 };
+
+/// Up to `most` tensor names nearest to one that is not there (see nearest_names), for hints.
+std::vector<std::string> nearest_tensors(const Catalog& catalog, std::string_view wanted, size_t most = 1);
 
 /// Fills a Catalog. Order of calls: objects and encodings before the pieces that name them; pieces of a tensor right after it.
 class CatalogBuilder {

@@ -62,7 +62,6 @@ struct WriteOptions {
   std::string name;  ///< file name below the target directory ("x.weights.json"); "" = the directory's standard names
   uint64_t max_shard_bytes = kUnknown;  ///< kUnknown: one file
   bool strict = false;                  ///< a tensor over the limit is an error instead of a warning
-  bool ties_by_name = false;            ///< reserved for formats that must store ties twice
   Store* base_store = nullptr;          ///< .keras: the existing archive whose other members are kept
   std::string base_key;
 };

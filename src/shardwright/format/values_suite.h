@@ -65,7 +65,7 @@ inline Bytes logical_bytes(Store& store, const Catalog& catalog, TensorId id) {
     for (size_t i = encoding.chain.size(); i-- > 0;)
       data = undo(std::move(data), encoding.chain[i], encoding.decoded_bytes);
     if (dtype_row(spec.dtype).block_elems != 1) return data;
-    auto local = piece.strides.empty() ? c_strides(piece.box.extent) : piece.strides;
+    auto local = layout_of(piece).strides;
     std::vector<int64_t> index(spec.shape.size());
     for (uint64_t n = 0; n < piece.box.elements(); ++n) {
       int64_t from = 0, to = 0;

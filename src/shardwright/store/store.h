@@ -107,5 +107,10 @@ std::unique_ptr<Store> open_memory_store();
 
 /// Whole object, at most `cap` bytes. Errors: kNotFound; kResourceExhausted when larger.
 Result<Bytes> read_object(Store& store, std::string_view key, uint64_t cap);
+/// Bytes [offset, offset + length) of an object, front to back, in blocks of at most 1 MiB; each view dies on return of visit().
+Status read_blocks(Store& store, std::string_view key, uint64_t offset, uint64_t length,
+                   const std::function<Status(View)>& visit);
+/// Creates, writes and finishes an object whose bytes are at hand.
+Status write_object(Transaction& transaction, std::string_view key, View bytes);
 
 }  // namespace shardwright
