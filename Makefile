@@ -19,7 +19,7 @@ NO_RANDOM = $(shell [ "$$(cat /proc/sys/vm/mmap_rnd_bits 2>/dev/null || echo 28)
 
 build: system-packages
 	@$(CONFIGURE) -B build $(RELEASE)
-	@$(BUILD) build -j $(JOBS) --target shardwright_program
+	@$(BUILD) build -j $(JOBS) --target shardwright_program shardwright_manual
 
 demo: build python-demo
 	@SHARDWRIGHT_BIN=build/shardwright .venv/bin/python tools/demo.py
