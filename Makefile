@@ -5,9 +5,8 @@
 SHELL := /bin/bash
 JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
-# Both are looked for when a recipe runs, after system-packages has had its turn.
-CONFIGURE = cmake -S . -G Ninja $(shell command -v ccache >/dev/null && echo -DCMAKE_CXX_COMPILER_LAUNCHER="env;CCACHE_SLOPPINESS=pch_defines,time_macros;ccache" -DCMAKE_CXX_FLAGS=-fpch-preprocess) \
-  $(shell command -v mold >/dev/null && echo -DCMAKE_EXE_LINKER_FLAGS=-fuse-ld=mold) --log-level=WARNING
+# Looked for when a recipe runs, after system-packages has had its turn. For ccache, see HACKING.md.
+CONFIGURE = cmake -S . -G Ninja $(shell command -v mold >/dev/null && echo -DCMAKE_EXE_LINKER_FLAGS=-fuse-ld=mold) --log-level=WARNING
 BUILD = cmake --build
 # The optimised tree has the program and the tests that need it whole (processes killed in the middle of a commit); unit tests are built
 # once, sanitized: compiling them is most of what `make test` costs.

@@ -31,8 +31,7 @@ def inspect(prefix, tmp_path_factory) -> pathlib.Path:
     """The example, built against the installed package from a copy outside this repository."""
     folder = tmp_path_factory.mktemp("inspect")
     shutil.copytree(INSPECT, folder / "source")
-    launcher = ["-DCMAKE_CXX_COMPILER_LAUNCHER=ccache"] if shutil.which("ccache") else []
-    call("cmake", "-S", folder / "source", "-B", folder / "build", "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={prefix}", *launcher)
+    call("cmake", "-S", folder / "source", "-B", folder / "build", "-G", "Ninja", f"-DCMAKE_PREFIX_PATH={prefix}")
     call("cmake", "--build", folder / "build")
     return folder / "build" / "inspect"
 
