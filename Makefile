@@ -13,6 +13,8 @@ BUILD = cmake --build
 RELEASE = -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_FLAGS_RELEASE="-O2 -DNDEBUG" -DSHARDWRIGHT_TEST_LAYERS=store
 # Sanitized trees: g++ 12 takes 2.6 times as long at -O1 with ASan and UBSan as at -O0; the tests run for seconds either way.
 SANITIZED = -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG="-O0 -g1" -DSHARDWRIGHT_CLI=OFF
+# libhdf5 1.10 loses 64 bytes of its own when a hostile file makes it give up.
+LEAKS = LSAN_OPTIONS=suppressions=$(CURDIR)/tools/leaks.supp:print_suppressions=0
 # ThreadSanitizer of g++ 12 cannot live with more than 28 bits of address randomisation.
 NO_RANDOM = $(shell [ "$$(cat /proc/sys/vm/mmap_rnd_bits 2>/dev/null || echo 28)" -gt 28 ] && echo setarch -R)
 
@@ -35,13 +37,13 @@ test-kill: system-packages-test
 test-asan: system-packages-test
 	@$(CONFIGURE) -B build-asan $(SANITIZED) -DSHARDWRIGHT_SANITIZE=address,undefined -DSHARDWRIGHT_FUZZ_REPLAY=ON
 	@$(BUILD) build-asan -j $(JOBS)
-	ctest --test-dir build-asan -j $(JOBS) --output-on-failure
+	$(LEAKS) ctest --test-dir build-asan -j $(JOBS) --output-on-failure
 
 # The layers below the formats, for CI: the rest of test-asan has not been run through yet.
 test-asan-quick: system-packages-test
 	@$(CONFIGURE) -B build-asan $(SANITIZED) -DSHARDWRIGHT_SANITIZE=address,undefined -DSHARDWRIGHT_FUZZ_REPLAY=ON
 	@$(BUILD) build-asan -j $(JOBS) --target test_base test_tensor test_codec test_comm test_store test_engine
-	ctest --test-dir build-asan -j $(JOBS) --output-on-failure -L '^(base|tensor|codec|comm|store|engine)$$'
+	$(LEAKS) ctest --test-dir build-asan -j $(JOBS) --output-on-failure -L '^(base|tensor|codec|comm|store|engine)$$'
 
 # What has threads: the engine and what it stands on.
 test-tsan: system-packages-test

@@ -5,6 +5,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <utility>
@@ -35,6 +36,11 @@ Character next_character(std::string_view text) {
   constexpr uint32_t kSmallest[] = {0, 0, 0x80, 0x800, 0x10000};
   bool surrogate = code >= 0xD800 && code < 0xE000;
   return code < kSmallest[length] || code > 0x10FFFF || surrogate ? Character{} : Character{code, length};
+}
+
+/// Nearly every name: nothing to look at one by one.
+bool is_plain(std::string_view text) {
+  return std::ranges::all_of(text, [](char c) { return c >= 0x20 && c < 0x7F; });
 }
 
 bool within(uint32_t code, std::initializer_list<std::pair<uint32_t, uint32_t>> ranges) {
@@ -91,6 +97,7 @@ bool terminal_can_redraw() {
 bool locale_is_utf8() { return std::string_view(::nl_langinfo(CODESET)) == "UTF-8"; }
 
 std::string printable(std::string_view text) {
+  if (is_plain(text)) return std::string(text);
   std::string out;
   out.reserve(text.size());
   while (!text.empty()) {
@@ -113,6 +120,7 @@ std::string printable(std::string_view text) {
 }
 
 size_t display_width(std::string_view text) {
+  if (is_plain(text)) return text.size();
   size_t width = 0;
   while (!text.empty()) {
     Character character = next_character(text);

@@ -25,7 +25,9 @@ TEST(Cut, PartsAreContiguousAndTogetherTheWhole) {
       ASSERT_EQ(range.first, next);
       ASSERT_EQ(range.first % block, 0u);
       ASSERT_LE(range.count, cut.largest());
-      if (block == 1) ASSERT_LE(range.count, most);
+      if (block == 1) {
+        ASSERT_LE(range.count, most);
+      }
       next += range.count;
     }
     ASSERT_EQ(next, total);

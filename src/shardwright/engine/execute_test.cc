@@ -293,7 +293,9 @@ TEST_F(Execute, AppendsEncodedChunksInOrderWhateverTheThreads) {
       ASSERT_TRUE(bytes.ok());
       EXPECT_EQ(text_of(View(*bytes).last(4)), "END.");
       for (const auto& receipt : (*draft)->places) expect_chunk(source, (*draft)->target(), receipt, *bytes);
-      if (first) EXPECT_TRUE(*bytes == *first);
+      if (first) {
+        EXPECT_TRUE(*bytes == *first);
+      }
       first = std::move(*bytes);
     }
   });

@@ -41,7 +41,7 @@ class Planner {
 
   Status check_budget() const {
     if (plan_.options.memory_bytes >= kLeastBudget) return {};
-    return fail(Code::kInvalidArgument, "the memory budget is too small")
+    return fail(Code::kResourceExhausted, "the memory budget is too small for any plan")
         .with_found(format_bytes(plan_.options.memory_bytes))
         .with_expected("at least " + format_bytes(kLeastBudget));
   }
