@@ -1,6 +1,6 @@
 # Two commands first: `make demo`, `make test`. Each sets up what it needs on a fresh Debian 12.
-.PHONY: build demo test test-kill test-asan test-asan-quick test-python-quick test-tsan test-python bench fuzz check check-quick format install clean \
-        system-packages system-packages-test python-demo python-test
+.PHONY: build python demo test test-kill test-asan test-asan-quick test-python-quick test-tsan test-python bench fuzz check check-quick format install clean \
+        system-packages system-packages-test python-build python-demo python-test
 .DEFAULT_GOAL := build
 SHELL := /bin/bash
 JOBS ?= $(shell nproc)
@@ -15,12 +15,21 @@ RELEASE = -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_FLAGS_RELEASE="-O2 -DNDEBUG" -D
 SANITIZED = -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG="-O0 -g1" -DSHARDWRIGHT_CLI=OFF
 # libhdf5 1.10 loses 64 bytes of its own when a hostile file makes it give up.
 LEAKS = LSAN_OPTIONS=suppressions=$(CURDIR)/tools/leaks.supp:print_suppressions=0
+PYTHON_MODULE = -DSHARDWRIGHT_PYTHON=ON -DPython_EXECUTABLE=$(CURDIR)/.venv/bin/python
 # ThreadSanitizer of g++ 12 cannot live with more than 28 bits of address randomisation.
 NO_RANDOM = $(shell [ "$$(cat /proc/sys/vm/mmap_rnd_bits 2>/dev/null || echo 28)" -gt 28 ] && echo setarch -R)
 
 build: system-packages
 	@$(CONFIGURE) -B build $(RELEASE)
 	@$(BUILD) build -j $(JOBS) --target shardwright_program shardwright_manual
+
+# The package into .venv. pip builds in the program's tree, so that the library is compiled once for both.
+python: system-packages python-build
+	@$(CONFIGURE) -B build $(RELEASE) $(PYTHON_MODULE)
+	@$(BUILD) build -j $(JOBS) --target shardwright_python_stub
+	@.venv/bin/python -m pip --disable-pip-version-check install -q --no-build-isolation --no-deps --no-index --force-reinstall \
+	  --no-compile --config-settings=build-dir=build .
+	@.venv/bin/python -c 'import shardwright; print("python: shardwright", shardwright.__version__, "is in .venv")'
 
 demo: build python-demo
 	@SHARDWRIGHT_BIN=build/shardwright .venv/bin/python tools/demo.py
@@ -52,7 +61,7 @@ test-tsan: system-packages-test
 	$(NO_RANDOM) ctest --test-dir build-tsan -j $(JOBS) --output-on-failure
 
 # Tests that measure the process or the clock are marked `alone` and run one by one, after the others.
-test-python: build system-packages-test python-test
+test-python: build system-packages-test python-test python
 	SHARDWRIGHT_BIN=$(CURDIR)/build/shardwright .venv/bin/python -m pytest tests -q -m "not alone" -n $(JOBS)
 	SHARDWRIGHT_BIN=$(CURDIR)/build/shardwright .venv/bin/python -m pytest tests -q -m alone
 
@@ -90,6 +99,8 @@ system-packages:
 	@tools/system-packages
 system-packages-test:
 	@tools/system-packages test
+python-build: system-packages
+	@tools/python-env build
 python-demo: system-packages
 	@tools/python-env demo
 python-test: system-packages

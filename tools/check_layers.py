@@ -34,7 +34,8 @@ DOORS = {
     r"nlohmann/.*": r"shardwright/base/json\.(h|cc)|shardwright/format/[a-z0-9_]*\.cc",
     r"tl/expected\.hpp": r"shardwright/base/result\.h",
     r"fmt/.*": r".*\.cc",
-    r"(mpi|curl/curl|nanobind/.*|cuda.*)\.h": r"(?!)",
+    r"nanobind/.*|Python\.h": r"python/.*",
+    r"(mpi|curl/curl|cuda.*)\.h": r"(?!)",
 }
 # Not in g++ 12 or clang-14, or not in this house.
 FORBIDDEN = {

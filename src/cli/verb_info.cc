@@ -1,8 +1,6 @@
 /// shardwright info: one checkpoint in a few lines.
 #include <fmt/format.h>
 
-#include <map>
-
 #include "cli/json_output.h"
 #include "cli/table.h"
 #include "cli/terminal.h"
@@ -11,25 +9,6 @@
 
 namespace shardwright::cli {
 namespace {
-
-struct ByDtype {
-  DType dtype;
-  uint64_t tensors = 0, nbytes = 0;
-};
-
-/// In order of first appearance. Every name counts as a tensor, the bytes of a tie once.
-std::vector<ByDtype> by_dtype(const Catalog& catalog) {
-  std::vector<ByDtype> out;
-  for (TensorId tensor = 0; tensor < catalog.size(); ++tensor) {
-    Catalog::Spec spec = catalog.spec(tensor);
-    size_t i = 0;
-    while (i < out.size() && out[i].dtype != spec.dtype) ++i;
-    if (i == out.size()) out.push_back({spec.dtype});
-    ++out[i].tensors;
-    if (catalog.same_as(tensor) == tensor) out[i].nbytes += spec.nbytes();
-  }
-  return out;
-}
 
 Json metadata_of(const Catalog& catalog) {
   const Value* value = catalog.value("metadata");
@@ -41,7 +20,7 @@ Json metadata_of(const Catalog& catalog) {
 Json info_json(const Checkpoint& checkpoint) {
   const Catalog& catalog = checkpoint.catalog;
   Json dtypes = Json::object(), shards = Json::array(), ties = Json::object();
-  for (const ByDtype& row : by_dtype(catalog)) {
+  for (const DTypeContent& row : dtype_contents(catalog)) {
     dtypes[std::string(dtype_row(row.dtype).name)] = {{"tensors", row.tensors}, {"nbytes", row.nbytes}};
   }
   std::vector<ShardContent> contents = shard_contents(catalog);
@@ -100,7 +79,7 @@ Rows info_rows(const Checkpoint& checkpoint, bool all) {
                {"parameters", format_count(parameters) + short_count(parameters)},
                {"size", format_bytes(catalog.total_bytes())}};
   std::vector<std::string> lines;
-  for (const ByDtype& row : by_dtype(catalog)) {
+  for (const DTypeContent& row : dtype_contents(catalog)) {
     lines.push_back(
         fmt::format("{}: {}, {}", dtype_row(row.dtype).name, counted(row.tensors, "tensor"), format_bytes(row.nbytes)));
   }

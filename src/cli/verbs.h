@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "cli/invocation.h"
+#include "shardwright/format/catalog_summary.h"
 #include "shardwright/format/format.h"
 
 namespace shardwright::cli {
@@ -22,15 +23,6 @@ struct Where {
   std::optional<uint64_t> offset;
 };
 Where where_is(const Catalog& catalog, TensorId tensor);
-
-/// What one file of a checkpoint holds: tensors with at least one piece in it, and the bytes of their values there. Ties count once.
-struct ShardContent {
-  uint64_t tensors = 0, nbytes = 0;
-};
-std::vector<ShardContent> shard_contents(const Catalog& catalog);
-
-/// Elements, ties counted once.
-uint64_t parameter_count(const Catalog& catalog);
 
 /// "1 tensor", "12 tensors".
 std::string counted(uint64_t count, std::string_view noun);

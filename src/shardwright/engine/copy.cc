@@ -20,6 +20,20 @@ class Copy {
   Copy(const CopyRequest& request, const JobOptions& options) : request_(request), options_(options) {}
 
   Result<CopySummary> run() {
+    SHARDWRIGHT_ASSIGN(source_, open_checkpoint(request_.source, options_.open));
+    return run_from_source();
+  }
+
+  /// From memory and calls: a source without format, path and objects.
+  Result<CopySummary> run(const Catalog& tensors, const Calls& calls) {
+    source_.catalog = tensors;
+    source_.store = open_memory_store();
+    calls_.produce = calls.produce;
+    return run_from_source();
+  }
+
+ private:
+  Result<CopySummary> run_from_source() {
     SHARDWRIGHT_TRY(prepare());
     if (request_.dry_run) return summarize();
     SHARDWRIGHT_TRY(write());
@@ -27,10 +41,8 @@ class Copy {
     return summarize();
   }
 
- private:
   /// Everything that can be refused is refused here, before the first write.
   Status prepare() {
-    SHARDWRIGHT_ASSIGN(source_, open_checkpoint(request_.source, options_.open));
     summary_.warnings = source_.notes;
     SHARDWRIGHT_ASSIGN(target_, resolve_target(request_, source_));
     if (target_.recovered) summary_.warnings.push_back(*target_.recovered);
@@ -150,12 +162,11 @@ class Copy {
 
   Status write() {
     SHARDWRIGHT_ASSIGN(transaction_, target_.store->begin(target_.directory));
-    Calls calls;
-    calls.keep_going = [&](uint64_t done, uint64_t total) {
+    calls_.keep_going = [&](uint64_t done, uint64_t total) {
       watch_.sample();
       return !options_.progress || options_.progress("copy", done, total);
     };
-    SHARDWRIGHT_ASSIGN(auto executed, execute(plan_, {source_.store.get(), draft_.get(), transaction_.get()}, calls));
+    SHARDWRIGHT_ASSIGN(auto executed, execute(plan_, {source_.store.get(), draft_.get(), transaction_.get()}, calls_));
     budget_peak_ = executed.peak_bytes;
     receipts_ = std::move(executed.receipts);
     for (const auto& file : side_files_) SHARDWRIGHT_TRY(carry(file));
@@ -232,6 +243,7 @@ class Copy {
 
   const CopyRequest& request_;
   const JobOptions& options_;
+  Calls calls_;
   MemoryWatch watch_;
   Checkpoint source_;
   Target target_;
@@ -249,6 +261,11 @@ class Copy {
 
 Result<CopySummary> copy_checkpoint(const CopyRequest& request, const JobOptions& options) {
   return Copy(request, options).run();
+}
+
+Result<CopySummary> save_tensors(const Catalog& tensors, const Calls& calls, const CopyRequest& request,
+                                 const JobOptions& options) {
+  return Copy(request, options).run(tensors, calls);
 }
 
 }  // namespace shardwright

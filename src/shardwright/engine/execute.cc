@@ -85,6 +85,7 @@ class Run {
   }
 
   /// The first lane that nobody writes, else the first with tasks left: two writers in one file wait for each other's inode.
+  /// With a producer always the first with tasks left: it is called tensor by tensor, and holds one at a time.
   LaneState* next_lane() {
     LaneState* shared = nullptr;
     for (size_t i = first_open_; i < lanes_.size(); ++i) {
@@ -92,7 +93,7 @@ class Run {
         if (i == first_open_) ++first_open_;
         continue;
       }
-      if (lanes_[i].active == 0) return &lanes_[i];
+      if (lanes_[i].active == 0 || calls_.produce) return &lanes_[i];
       if (shared == nullptr) shared = &lanes_[i];
     }
     return shared;

@@ -46,6 +46,11 @@ struct CopySummary {
 /// Errors: kAlreadyExists (checkpoint at target, no overwrite; target inside the source), kResourceExhausted (disk, inodes, budget), and those of
 /// formats and engine. Target onto its own source is a replacement in place. Nothing is written before every check has passed.
 Result<CopySummary> copy_checkpoint(const CopyRequest& request, const JobOptions& options);
+/// Writes what is in memory, or made by calls: a copy from a catalogue of kMemory and kCall pieces instead of a path. request.source is
+/// only repeated in the summary. Calls::produce is called tensor by tensor, in the order of the files to be written; calls.keep_going is
+/// not looked at (see JobOptions::progress). The target may be what the calls read from: it is replaced when all is written.
+Result<CopySummary> save_tensors(const Catalog& tensors, const Calls& calls, const CopyRequest& request,
+                                 const JobOptions& options);
 
 struct VerifyRequest {
   std::string path;

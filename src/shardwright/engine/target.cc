@@ -73,6 +73,7 @@ void look_at_old_set(Target& target, const Checkpoint& source, const fs::path& d
   // A directory may hold an index and a single file; either may be where some reader begins.
   while (target.old_entries < target.old_members.size() && stale_single(target.old_members[target.old_entries]))
     ++target.old_entries;
+  if (source.format == nullptr) return;  // memory is never the target
   // The same set, both ways: one shard of it, or a file that two sets share by a link, is not the source itself.
   auto own = source.format->members(*source.store, source.at);
   auto is_own = [&](const std::string& member) {
@@ -128,7 +129,8 @@ Result<Target> resolve_target(const CopyRequest& request, const Checkpoint& sour
   if (target.is_directory && fs::exists(path, error) && !fs::is_directory(path, error))
     return fail(Code::kAlreadyExists, "a file stands where a directory is to be written").at_path(request.target);
   fs::path source_path = fs::weakly_canonical(source.path, error);
-  if (target.is_directory && source.at.empty() && inside(fs::weakly_canonical(absolute, error), source_path))
+  if (target.is_directory && source.format != nullptr && source.at.empty() &&
+      inside(fs::weakly_canonical(absolute, error), source_path))
     return fail(Code::kInvalidArgument, "the target lies inside the source")
         .at_path(request.target)
         .with_hint("choose a directory beside it");

@@ -1,0 +1,26 @@
+"""Checkpoints of models that do not fit in memory: opened lazily, saved, copied, converted, verified, in bounded memory.
+
+    import shardwright
+
+    with shardwright.open("llama/") as checkpoint:
+        head = checkpoint["lm_head.weight"][:16]          # reads these rows only
+        arrays = checkpoint.load(["model.norm.weight"])
+    shardwright.save("out/", {"a": array}, max_shard_size="2GB")
+    shardwright.copy("llama/", "llama.weights.json", dtype="bf16")
+"""
+from ._core import __version__
+from .arrays import Producer, Sharded
+from .checkpoint import Checkpoint, Tensor, open
+from .errors import (AbortedError, AlreadyExistsError, CorruptError, Error, InternalError, InvalidArgumentError, IoError, NotFoundError,
+                     PermissionDeniedError, ResourceExhaustedError, TensorNotFoundError, UnavailableError, UnsupportedError)
+from .jobs import (Difference, Format, Info, Reindexed, TensorHash, Verification, copy, diff, formats, hash, info, reindex, verify)
+from .memory import empty
+from .progress import Progress
+from .saving import CopySummary, Tensors, save
+
+__all__ = [
+    "AbortedError", "AlreadyExistsError", "Checkpoint", "CopySummary", "CorruptError", "Difference", "Error", "Format", "Info",
+    "InternalError", "InvalidArgumentError", "IoError", "NotFoundError", "PermissionDeniedError", "Producer", "Progress", "Reindexed",
+    "ResourceExhaustedError", "Sharded", "Tensor", "TensorHash", "TensorNotFoundError", "Tensors", "UnavailableError", "UnsupportedError",
+    "Verification", "__version__", "copy", "diff", "empty", "formats", "hash", "info", "open", "reindex", "save", "verify",
+]

@@ -1,0 +1,247 @@
+"""Arrays of NumPy, PyTorch and JAX as what they are underneath: pieces of memory, or something to be asked for values.
+
+No framework is imported here: one that is not loaded has no arrays.
+"""
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from .dtypes import Array, block_of, name_of, numpy_dtype, pack, parse
+from .errors import InvalidArgumentError, UnsupportedError
+
+Box = tuple[tuple[int, ...], tuple[int, ...]]
+"""Start and extents."""
+
+
+@dataclass(frozen=True)
+class Producer:
+    """A tensor that is made when its turn to be written comes, and dropped after it.
+
+    shape, dtype: of the whole, known beforehand; dtype as anything that shardwright takes ("bfloat16", np.float32).
+    whole: returns the whole array; called once, when the tensor before it is written. Or
+    box: called as box(start, stop) with an index per dimension, returns that part; parts come in C order, a few MiB each, so that
+        the whole is never in memory.
+    Both are called on the thread that called save(). What they return must have the shape and dtype said here.
+    """
+
+    shape: Sequence[int]
+    dtype: Any
+    whole: Callable[[], Any] | None = None
+    box: Callable[[tuple[int, ...], tuple[int, ...]], Any] | None = None
+
+
+@dataclass(frozen=True)
+class Sharded:
+    """A tensor whose parts lie in different arrays: pieces are (start, array), disjoint, together the whole."""
+
+    shape: Sequence[int]
+    dtype: Any
+    pieces: Sequence[tuple[Sequence[int], Any]]
+
+
+@dataclass
+class Source:
+    """A tensor to be saved: `pieces` in memory, or `fill` that makes a box. keep: what owns the memory."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    pieces: list[tuple[tuple[int, ...], tuple[int, ...], int, list[int], bool]] | None = None
+    producer: Producer | None = None
+    keep: list[Any] = field(default_factory=list)
+
+
+def source_of(name: str, value: Any) -> Source:
+    """What is to be saved under `name`. Values are neither copied nor read.
+
+    Errors name the tensor: UnsupportedError for dtypes and kinds of arrays that cannot be saved, InvalidArgumentError for what is none.
+    """
+    if isinstance(value, Producer):
+        return _of_producer(name, value)
+    if isinstance(value, Sharded):
+        return _of_pieces(name, tuple(map(int, value.shape)), parse(value.dtype), [(tuple(s), _host(name, a)) for s, a in value.pieces])
+    if _is(value, "torch", "Tensor"):
+        return _of_torch(name, value)
+    if _is(value, "jax", "Array"):
+        return _of_jax(name, value)
+    return _of_numpy(name, _host(name, value))
+
+
+def _is(value: Any, module: str, kind: str) -> bool:
+    """Whether value is module.kind, without importing it."""
+    loaded = sys.modules.get(module)
+    return loaded is not None and isinstance(value, getattr(loaded, kind, ()))
+
+
+def _host(name: str, value: Any) -> Array:
+    """Anything that is an array in the host's memory, as NumPy sees it, without a copy."""
+    if isinstance(value, np.ma.MaskedArray):
+        raise UnsupportedError("a masked array cannot be saved: its mask would be lost", tensor=name, hint="fill it first: array.filled(...)")
+    if _is(value, "torch", "Tensor"):
+        return _torch_view(value.detach())
+    protocols = ("__array_interface__", "__array__", "__array_struct__", "__dlpack__")
+    if not isinstance(value, (np.ndarray, np.generic, memoryview)) and not any(hasattr(value, p) for p in protocols):
+        raise InvalidArgumentError(f"{type(value).__name__} is no array", tensor=name, hint="np.asarray(...) says which dtype is meant")
+    if hasattr(value, "__array__") or not hasattr(value, "__dlpack__"):
+        return np.asarray(value)
+    return np.from_dlpack(value)
+
+
+def _of_producer(name: str, value: Producer) -> Source:
+    if (value.whole is None) == (value.box is None):
+        raise InvalidArgumentError("a Producer has either `whole` or `box`", tensor=name)
+    return Source(name, parse(value.dtype), tuple(map(int, value.shape)), producer=value)
+
+
+def _of_numpy(name: str, array: Array) -> Source:
+    dtype = name_of(array.dtype, name)
+    packed = block_of(dtype)[0] != 1
+    if packed or (array.size and any(stride % array.itemsize for stride in array.strides)):
+        # Elements that are to be packed, or lie askew (fields of records): each part is put together when it is written.
+        def box(start: tuple[int, ...], stop: tuple[int, ...]) -> Array:
+            return array[tuple(map(slice, start, stop))]
+        return Source(name, dtype, array.shape, producer=Producer(array.shape, dtype, box=box), keep=[array])
+    return _of_pieces(name, array.shape, dtype, [((0,) * array.ndim, array)])
+
+
+def _of_pieces(name: str, shape: tuple[int, ...], dtype: str, pieces: Sequence[tuple[tuple[int, ...], Array]]) -> Source:
+    source = Source(name, dtype, shape, [])
+    assert source.pieces is not None
+    for start, array in pieces:
+        if array.dtype.name != numpy_dtype(dtype).name or array.ndim != len(shape):
+            raise InvalidArgumentError("a piece has another dtype or number of dimensions than its tensor", tensor=name,
+                                       found=f"{array.dtype.name} {list(array.shape)}", expected=f"{dtype}, {len(shape)} dimensions")
+        big_endian = array.dtype.byteorder == ">" or (array.dtype.byteorder == "=" and sys.byteorder == "big")
+        strides = [stride // array.itemsize for stride in array.strides]
+        source.pieces.append((tuple(map(int, start)), array.shape, array.__array_interface__["data"][0], strides, big_endian and array.itemsize > 1))
+        source.keep.append(array)
+    return source
+
+
+# ---- PyTorch
+
+_SAME_WIDTH = {1: "uint8", 2: "int16"}
+
+
+def _torch_view(tensor: Any) -> Array:
+    """A CPU tensor's memory as NumPy sees it; with ml_dtypes' types, which torch does not know."""
+    name = str(tensor.dtype).removeprefix("torch.")
+    try:
+        dtype = numpy_dtype(name)
+    except TypeError:
+        raise UnsupportedError(f"checkpoints have no type for torch.{name}") from None
+    if dtype.isbuiltin == 1:
+        return tensor.numpy()
+    return tensor.view(getattr(sys.modules["torch"], _SAME_WIDTH[dtype.itemsize])).numpy().view(dtype)
+
+
+def _of_torch(name: str, value: Any) -> Source:
+    torch = sys.modules["torch"]
+    tensor = value.detach()
+    if tensor.layout is not torch.strided or tensor.is_quantized or tensor.device.type == "meta" or hasattr(tensor, "full_tensor"):
+        kind = "meta" if tensor.device.type == "meta" else type(value).__name__ if hasattr(tensor, "full_tensor") else \
+            "quantized" if tensor.is_quantized else str(tensor.layout).removeprefix("torch.")
+        raise UnsupportedError(f"a {kind} tensor cannot be saved as it is", tensor=name,
+                               hint="give a dense tensor, its parts as shardwright.Sharded, or a shardwright.Producer")
+    if tensor.dtype == getattr(torch, "float4_e2m1fn_x2", None):
+        return _of_torch_packed(name, tensor)
+    shape = tuple(tensor.shape)
+    if tensor.device.type == "cpu" and not tensor.is_conj() and not tensor.is_neg():
+        try:
+            return _of_numpy(name, _torch_view(tensor))
+        except UnsupportedError as error:
+            error.tensor = name
+            raise
+
+    def box(start: tuple[int, ...], stop: tuple[int, ...]) -> Array:
+        return _torch_view(tensor[tuple(map(slice, start, stop))].resolve_conj().resolve_neg().cpu())
+    probe = _torch_view(torch.empty(0, dtype=tensor.dtype))
+    return Source(name, name_of(probe.dtype, name), shape, producer=Producer(shape, probe.dtype, box=box), keep=[tensor])
+
+
+def _of_torch_packed(name: str, tensor: Any) -> Source:
+    """float4: torch's last dimension counts bytes, ours elements."""
+    if tensor.device.type != "cpu" or not tensor.is_contiguous() or tensor.ndim == 0:
+        raise UnsupportedError("a packed tensor must be contiguous, on the CPU", tensor=name, hint="tensor.contiguous().cpu()")
+    raw = tensor.view(sys.modules["torch"].uint8).numpy()
+    shape = (*raw.shape[:-1], 2 * raw.shape[-1])
+    return Source(name, "float4_e2m1fn", shape, [((0,) * raw.ndim, shape, raw.__array_interface__["data"][0], [], False)], keep=[raw])
+
+
+# ---- JAX
+
+def _of_jax(name: str, value: Any) -> Source:
+    """Sharded arrays piece by piece, as they lie: np.asarray of the whole would gather it, and keep it for as long as the array lives."""
+    if not value.is_fully_addressable:
+        raise UnsupportedError("an array of several processes cannot be saved from one", tensor=name,
+                               hint="give this process's parts as shardwright.Sharded, or gather it")
+    dtype, shape = name_of(np.dtype(value.dtype), name), tuple(value.shape)
+    shards = [shard for shard in value.addressable_shards if shard.replica_id == 0]
+    if all(shard.device.platform == "cpu" for shard in shards) and block_of(dtype)[0] == 1:
+        pieces = [(tuple(part.start or 0 for part in shard.index), np.asarray(shard.data)) for shard in shards]
+        return _of_pieces(name, shape, dtype, pieces)
+
+    def box(start: tuple[int, ...], stop: tuple[int, ...]) -> Array:
+        return np.asarray(value[tuple(map(slice, start, stop))])
+    return Source(name, dtype, shape, producer=Producer(shape, dtype, box=box), keep=[value])
+
+
+# ---- producing, and arrays to be filled
+
+class Filler:
+    """Calls producers for the engine: (id, start, extents, bytes to fill). Holds one whole tensor at a time."""
+
+    def __init__(self, sources: Sequence[Source]):
+        self._sources = sources
+        self._held: tuple[int, Array] | None = None
+
+    def __call__(self, index: int, start: Sequence[int], extents: Sequence[int], into: memoryview) -> None:
+        source = self._sources[index]
+        stop = tuple(s + n for s, n in zip(start, extents))
+        values = self._values(index, source, tuple(start), stop)
+        if block_of(source.dtype)[0] != 1:
+            np.frombuffer(into, np.uint8)[...] = pack(values, source.dtype)
+        else:
+            np.frombuffer(into, numpy_dtype(source.dtype)).reshape(tuple(extents))[...] = values
+
+    def _values(self, index: int, source: Source, start: tuple[int, ...], stop: tuple[int, ...]) -> Array:
+        producer = source.producer
+        assert producer is not None
+        if producer.box is not None:
+            return _checked(source, producer.box(start, stop), tuple(b - a for a, b in zip(start, stop)))
+        if self._held is None or self._held[0] != index:
+            self._held = None  # before the next one is made
+            assert producer.whole is not None
+            self._held = index, _checked(source, producer.whole(), source.shape)
+        return self._held[1][tuple(map(slice, start, stop))]
+
+
+def _checked(source: Source, value: Any, shape: tuple[int, ...]) -> Array:
+    array = _host(source.name, value)
+    if array.shape != shape or array.dtype.name != numpy_dtype(source.dtype).name:
+        raise InvalidArgumentError("the producer returned something else than it promised", tensor=source.name,
+                                   found=f"{array.dtype.name} {list(array.shape)}", expected=f"{source.dtype} {list(shape)}")
+    return array
+
+
+def writable_view(value: Any) -> Array:
+    """The memory of an array that is to be filled: NumPy's, or PyTorch's on the CPU. InvalidArgumentError when it cannot be."""
+    if _is(value, "torch", "Tensor"):
+        if value.device.type != "cpu":
+            raise InvalidArgumentError("only arrays in the host's memory can be filled", found=str(value.device))
+        value = _torch_view(value.detach())
+    if not isinstance(value, np.ndarray):
+        raise InvalidArgumentError(f"{type(value).__name__} cannot be filled", expected="an array of NumPy or PyTorch")
+    if not value.flags.writeable:
+        raise InvalidArgumentError("the array is read-only")
+    if not value.dtype.isnative:
+        raise InvalidArgumentError("the array is not in the machine's byte order", found=str(value.dtype))
+    askew = any(stride % value.itemsize for stride in value.strides)
+    if value.size and (askew or any(stride == 0 and extent > 1 for stride, extent in zip(value.strides, value.shape))):
+        raise InvalidArgumentError("elements of the array overlap or are not whole steps apart", found=f"strides {value.strides}")
+    return value

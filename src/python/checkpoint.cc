@@ -1,0 +1,187 @@
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <algorithm>
+
+#include "python/bindings.h"
+#include "python/errors.h"
+#include "python/text.h"
+#include "shardwright/base/text.h"
+#include "shardwright/format/catalog_summary.h"
+#include "shardwright/format/format.h"
+
+namespace nb = nanobind;
+
+namespace shardwright::python {
+namespace {
+
+nb::tuple tuple_of(std::span<const int64_t> values) {
+  nb::list out;
+  for (int64_t value : values) out.append(value);
+  return nb::tuple(out);
+}
+
+nb::list names_of(const Checkpoint& checkpoint) {
+  nb::list out;
+  for (TensorId id = 0; id < checkpoint.catalog.size(); ++id) out.append(to_str(checkpoint.catalog.spec(id).name));
+  return out;
+}
+
+TensorId checked(const Checkpoint& checkpoint, size_t id) {
+  if (id >= checkpoint.catalog.size()) throw nb::index_error("no such tensor id");
+  return static_cast<TensorId>(id);
+}
+
+nb::tuple spec_of(const Checkpoint& checkpoint, size_t id) {
+  auto spec = checkpoint.catalog.spec(checked(checkpoint, id));
+  return nb::make_tuple(to_str(spec.name), to_str(dtype_row(spec.dtype).numpy_name), tuple_of(spec.shape),
+                        spec.nbytes());
+}
+
+nb::list objects_of(const Checkpoint& checkpoint) {
+  nb::list out;
+  for (const auto& object : checkpoint.catalog.objects()) out.append(nb::make_tuple(to_str(object.key), object.size));
+  return out;
+}
+
+/// Which objects hold bytes of the tensor, in order of first use.
+std::vector<ObjectId> object_ids_of(const Checkpoint& checkpoint, size_t id) {
+  std::vector<ObjectId> out;
+  for (const Piece& piece : checkpoint.catalog.pieces(checked(checkpoint, id)))
+    if (piece.place.site == Place::kExtent && std::ranges::find(out, piece.place.object) == out.end())
+      out.push_back(piece.place.object);
+  return out;
+}
+
+nb::object value_of(const Checkpoint& checkpoint, const nb::str& key) {
+  const Value* value = checkpoint.catalog.value(from_str(key));
+  if (value == nullptr) return nb::none();
+  if (value->type == Value::kJson) return to_str(value->data);
+  return nb::bytes(value->data.data(), value->data.size());
+}
+
+nb::dict info_of(const Checkpoint& checkpoint) {
+  const Catalog& catalog = checkpoint.catalog;
+  nb::dict dtypes, out;
+  for (const auto& row : dtype_contents(catalog))
+    dtypes[to_str(dtype_row(row.dtype).name)] = nb::make_tuple(row.tensors, row.nbytes);
+  nb::list shards;
+  auto contents = shard_contents(catalog);
+  for (size_t i = 0; i < contents.size(); ++i)
+    shards.append(nb::make_tuple(to_str(catalog.objects()[i].key), contents[i].tensors, contents[i].nbytes));
+  out["path"] = to_str(checkpoint.path);
+  out["format"] = to_str(checkpoint.format->name);
+  out["tensors"] = catalog.size();
+  out["parameters"] = parameter_count(catalog);
+  out["nbytes"] = catalog.total_bytes();
+  out["dtypes"] = dtypes;
+  out["shards"] = shards;
+  return out;
+}
+
+template <class Range>
+nb::list strs_of(const Range& range) {
+  nb::list out;
+  for (const auto& text : range) out.append(to_str(text));
+  return out;
+}
+
+Checkpoint open(const nb::str& path, bool isolate, uint64_t max_metadata_bytes) {
+  std::string name = from_str(path);
+  OpenOptions options;
+  options.isolate = isolate;
+  options.max_metadata_bytes = max_metadata_bytes;
+  auto opened = [&] {
+    nb::gil_scoped_release released;
+    return open_checkpoint(name, options);
+  }();
+  return unwrap(std::move(opened));
+}
+
+void bind_class(nb::module_& module) {
+  nb::class_<Checkpoint>(module, "Checkpoint", "An opened checkpoint: its metadata is in memory, its files are open.")
+      .def_prop_ro("path", [](const Checkpoint& c) { return to_str(c.path); })
+      .def_prop_ro(
+          "at", [](const Checkpoint& c) { return to_str(c.at); }, "Key of the file; '' for a directory.")
+      .def_prop_ro("format", [](const Checkpoint& c) { return to_str(c.format->name); })
+      .def_prop_ro(
+          "notes", [](const Checkpoint& c) { return strs_of(c.notes); }, nb::sig("def notes(self) -> list[str]"))
+      .def_prop_ro(
+          "nbytes", [](const Checkpoint& c) { return c.catalog.total_bytes(); }, "Of values, ties once.")
+      .def_prop_ro(
+          "bytes_read", [](const Checkpoint& c) { return c.store->bytes_read(); }, "By its store, so far.")
+      .def("names", names_of, nb::sig("def names(self) -> list[str]"))
+      .def(
+          "near",
+          [](const Checkpoint& c, const nb::str& name) {
+            return strs_of(nearest_tensors(c.catalog, from_str(name), 3));
+          },
+          nb::sig("def near(self, name: str) -> list[str]"))
+      .def("spec", spec_of, nb::sig("def spec(self, id: int) -> tuple[str, str, tuple[int, ...], int]"),
+           "Name, NumPy's name of the dtype, shape, bytes of the values.")
+      .def(
+          "same_as", [](const Checkpoint& c, size_t id) { return c.catalog.same_as(checked(c, id)); },
+          "Id of the tensor that holds the bytes of a tie; its own otherwise.")
+      .def("objects", objects_of, nb::sig("def objects(self) -> list[tuple[str, int]]"),
+           "Files that hold tensors: key, size.")
+      .def("object_ids_of", object_ids_of, "Indices in objects() of those that hold the tensor.")
+      .def(
+          "describe", [](const Checkpoint& c, const nb::str& key) { return to_str(c.store->describe(from_str(key))); },
+          "Path of a key.")
+      .def(
+          "members", [](const Checkpoint& c) { return strs_of(c.catalog.members()); },
+          nb::sig("def members(self) -> list[str]"), "Keys of the whole set, entry points first.")
+      .def(
+          "side_files",
+          [](const Checkpoint& c) {
+            nb::list out;
+            for (const auto& file : c.catalog.side_files()) out.append(to_str(file.name));
+            return out;
+          },
+          nb::sig("def side_files(self) -> list[str]"))
+      .def("info", info_of)
+      .def("value", value_of, nb::sig("def value(self, key: str) -> str | bytes | None"),
+           "A value that is no tensor: JSON text, or bytes. 'metadata', 'keras.names'.")
+      .def(
+          "value_keys", [](const Checkpoint& c) { return strs_of(c.catalog.value_keys()); },
+          nb::sig("def value_keys(self) -> list[str]"));
+}
+
+}  // namespace
+
+void bind_checkpoint(nb::module_& module) {
+  bind_class(module);
+  module.def("open", open, nb::arg("path"), nb::arg("isolate"), nb::arg("max_metadata_bytes"));
+  module.def(
+      "dtypes",
+      [] {
+        nb::list rows;
+        for (const DTypeRow& row : dtype_table())
+          rows.append(nb::make_tuple(to_str(row.name), to_str(row.numpy_name), row.block_elems, row.block_bytes));
+        return rows;
+      },
+      nb::sig("def dtypes() -> list[tuple[str, str, int, int]]"),
+      "Rows of the type table: safetensors' name, NumPy's name, elements and bytes of a block.");
+  module.def(
+      "parse_dtype", [](const std::string& text) { return to_str(dtype_row(unwrap(parse_dtype(text))).numpy_name); },
+      "NumPy's name of a type that a user wrote.");
+  module.def("parse_size", [](const std::string& text) { return unwrap(parse_size(text)); }, "'5GB' in bytes.");
+  module.def(
+      "nearest_names",
+      [](const std::string& wanted, const std::vector<std::string>& names, size_t most) {
+        return nearest_names(wanted, names, most);
+      },
+      "Up to `most` of `names` that are near to one that is not there.");
+  module.def(
+      "formats",
+      [] {
+        nb::list rows;
+        for (const Format* format : format_table())
+          rows.append(nb::make_tuple(to_str(format->name), to_str(format->description), to_str(format->extensions),
+                                     format->can.write, format->can.sharded));
+        return rows;
+      },
+      nb::sig("def formats() -> list[tuple[str, str, str, bool, bool]]"));
+}
+
+}  // namespace shardwright::python

@@ -1,0 +1,12 @@
+#include "python/bindings.h"
+#include "python/errors.h"
+
+NB_MODULE(_core, module) {
+  using namespace shardwright::python;
+  module.doc() = "The engine of shardwright. Private: use the package.";
+  module.attr("__version__") = SHARDWRIGHT_VERSION;
+  bind_errors(module);
+  bind_checkpoint(module);
+  bind_transfer(module);
+  bind_jobs(module);
+}

@@ -1,0 +1,145 @@
+#include <nanobind/ndarray.h>
+#include <nanobind/stl/function.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/pair.h>
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/tuple.h>
+#include <nanobind/stl/vector.h>
+
+#include "python/bindings.h"
+#include "python/job_options.h"
+#include "python/long_work.h"
+#include "python/text.h"
+
+namespace nb = nanobind;
+
+namespace shardwright::python {
+namespace {
+
+using Extents = std::vector<int64_t>;
+/// A box of a tensor in memory of the caller: start, extent, address of its first element, strides in elements, big-endian.
+using MemoryPiece = std::tuple<Extents, Extents, uint64_t, Extents, bool>;
+/// What is to be read: tensor id, dtype wanted, where to.
+using Wanted = std::tuple<size_t, std::string, std::vector<MemoryPiece>>;
+/// What is to be saved: name, dtype, shape, pieces (none: a producer makes it).
+using Given = std::tuple<nb::str, std::string, Extents, std::optional<std::vector<MemoryPiece>>>;
+
+Status add_pieces(CatalogBuilder& builder, DType dtype, const std::vector<MemoryPiece>& pieces) {
+  for (const auto& [start, extent, address, strides, big_endian] : pieces) {
+    Box box{start, extent};
+    Place place{Place::kMemory, -1, 0, address, bytes_of_elements(dtype, box.elements()).value_or(kUnknown)};
+    SHARDWRIGHT_TRY(builder.add_piece({box, place, builder.add_encoding({dtype, big_endian}), strides}));
+  }
+  return {};
+}
+
+/// The caller's memory as a target.
+Result<Catalog> target_of(const Catalog& from, const std::vector<Wanted>& wanted) {
+  CatalogBuilder builder;
+  for (const auto& [id, dtype, pieces] : wanted) {
+    if (id >= from.size()) return fail(Code::kInvalidArgument, "no such tensor id");
+    auto spec = from.spec(static_cast<TensorId>(id));
+    SHARDWRIGHT_ASSIGN(DType as, parse_dtype(dtype));
+    SHARDWRIGHT_TRY(builder.add_tensor(spec.name, as, spec.shape));
+    SHARDWRIGHT_TRY(add_pieces(builder, as, pieces));
+  }
+  return builder.build(/*partial=*/true);
+}
+
+void read(const Checkpoint& checkpoint, const std::vector<Wanted>& wanted, uint64_t memory_bytes, int threads,
+          nb::object progress) {
+  LongWork work(std::move(progress), memory_bytes, threads);
+  work.run([&](const JobOptions& options) -> Status {
+    SHARDWRIGHT_ASSIGN(auto target, target_of(checkpoint.catalog, wanted));
+    std::vector<TensorId> origin;
+    for (const auto& want : wanted) origin.push_back(static_cast<TensorId>(std::get<0>(want)));
+    SHARDWRIGHT_ASSIGN(auto plan, plan_load(checkpoint.catalog, target, origin, options.plan));
+    Calls calls;
+    calls.keep_going = [&](uint64_t done, uint64_t total) { return options.progress("read", done, total); };
+    auto done = execute(plan, {checkpoint.store.get(), nullptr, nullptr}, calls);
+    return done.ok() ? Status{} : Status(std::move(done.error()));
+  });
+}
+
+/// The caller's memory and producers as a source.
+Result<Catalog> source_of(const std::vector<Given>& given, const std::vector<std::pair<size_t, size_t>>& ties,
+                          const std::vector<std::pair<std::string, std::string>>& values) {
+  CatalogBuilder builder;
+  for (const auto& [name, dtype_name, shape, pieces] : given) {
+    SHARDWRIGHT_ASSIGN(DType dtype, parse_dtype(dtype_name));
+    std::string text = from_str(name);
+    SHARDWRIGHT_TRY(builder.add_tensor(text, dtype, shape));
+    auto elements = element_count(shape);
+    auto bytes = elements ? bytes_of_elements(dtype, *elements) : std::nullopt;
+    if (!bytes)
+      return fail(Code::kInvalidArgument, "its number of elements does not fit whole bytes of " + dtype_name)
+          .at_tensor(text)
+          .with_found(shape_text(shape));
+    if (pieces)
+      SHARDWRIGHT_TRY(add_pieces(builder, dtype, *pieces));
+    else
+      SHARDWRIGHT_TRY(builder.add_flat({Place::kCall, -1, 0, 0, *bytes}, dtype));
+  }
+  for (const auto& [alias, kept] : ties) builder.tie(static_cast<TensorId>(alias), static_cast<TensorId>(kept));
+  for (const auto& [key, json] : values) builder.set_value(key, {Value::kJson, json});
+  return builder.build();
+}
+
+/// produce(id, start, extent, into): fills the bytes `into` with a box of tensor `id`, C order, little-endian.
+nb::dict write(const std::vector<Given>& given, const std::vector<std::pair<size_t, size_t>>& ties,
+               const std::vector<std::pair<std::string, std::string>>& values, const nb::dict& request_fields,
+               nb::object produce, uint64_t memory_bytes, int threads, nb::object progress) {
+  CopyRequest request = copy_request_of(request_fields);
+  Catalog source = unwrap(source_of(given, ties, values));  // before the GIL goes: names are Python's
+  LongWork work(std::move(progress), memory_bytes, threads);
+  Calls calls;
+  if (!produce.is_none())
+    calls.produce = [&](TensorId id, const Box& box, MutableView into) {
+      return work.call([&] {
+        auto view = nb::steal(PyMemoryView_FromMemory(reinterpret_cast<char*>(into.data()),
+                                                      static_cast<Py_ssize_t>(into.size()), PyBUF_WRITE));
+        produce(id, box.start, box.extent, view);
+      });
+    };
+  return summary_of(work.run([&](const JobOptions& options) { return save_tensors(source, calls, request, options); }));
+}
+
+using ByteArray = nb::ndarray<nb::numpy, uint8_t, nb::ndim<1>>;
+
+/// Fresh memory for results, in pages of 2 MiB where it is large: page faults, not copying, are what loading costs.
+ByteArray arena(uint64_t bytes) {
+  auto* slab = new Slab(Slab::allocate(bytes));
+  nb::capsule owner(slab, [](void* held) noexcept { delete static_cast<Slab*>(held); });
+  size_t shape[] = {bytes};
+  return ByteArray(slab->data(), 1, shape, owner);
+}
+
+using Exported = nb::ndarray<nb::array_api>;
+
+/// The same bytes under a type that NumPy cannot export by DLPack (bfloat16, float8).
+Exported export_bytes(const ByteArray& bytes, const std::vector<size_t>& shape, int code, int bits) {
+  nb::dlpack::dtype type{static_cast<uint8_t>(code), static_cast<uint8_t>(bits), 1};
+  return Exported(bytes.data(), shape.size(), shape.data(), nb::find(bytes), nullptr, type);
+}
+
+}  // namespace
+
+void bind_transfer(nb::module_& module) {
+  module.def(
+      "read", read, nb::arg("checkpoint"), nb::arg("wanted"), nb::arg("memory_bytes"), nb::arg("threads"),
+      nb::arg("progress").none(),
+      "Reads boxes of tensors into memory of the caller, which lives and is written by nobody else until this "
+      "returns.\n\nwanted: (tensor id, dtype, [(start, extent, address, strides in elements, False)]); boxes of one "
+      "tensor do not overlap. Floating types are converted where the dtype differs.");
+  module.def(
+      "write", write, nb::arg("tensors"), nb::arg("ties"), nb::arg("values"), nb::arg("request"),
+      nb::arg("produce").none(), nb::arg("memory_bytes"), nb::arg("threads"), nb::arg("progress").none(),
+      nb::sig("def write(tensors: list, ties: list[tuple[int, int]], values: list[tuple[str, str]], request: dict, "
+              "produce: object, memory_bytes: int, threads: int, progress: object) -> dict"),
+      "Writes a checkpoint from memory of the caller and from produce(id, start, extent, into).");
+  module.def("arena", arena, nb::arg("bytes"), "Fresh bytes, aligned to 2 MiB where there are at least so many.");
+  module.def("export_bytes", export_bytes, nb::arg("bytes"), nb::arg("shape"), nb::arg("code"), nb::arg("bits"),
+             "An object with __dlpack__ over these bytes.");
+}
+
+}  // namespace shardwright::python
