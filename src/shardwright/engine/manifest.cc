@@ -135,15 +135,15 @@ Result<std::optional<Bytes>> manifest_without(Store& store, std::string_view key
   return std::optional(bytes_of(document(kept)));
 }
 
-Status check_receipts(const Checkpoint& checkpoint, const Manifest& manifest, const std::vector<Receipt>& receipts) {
-  std::map<std::tuple<std::string, uint64_t, uint64_t>, uint32_t> written;
+Status check_receipts(const Checkpoint& checkpoint, const Manifest& manifest, std::span<const ObjectInfo> written,
+                      const std::vector<Receipt>& receipts) {
+  std::map<std::tuple<std::string, uint64_t, uint64_t>, uint32_t> sums;
   for (const auto& receipt : receipts)
-    if (receipt.tensor != kNoTensor && receipt.place.object < checkpoint.catalog.objects().size())
-      written[{checkpoint.catalog.objects()[receipt.place.object].key, receipt.place.offset, receipt.place.length}] =
-          receipt.crc32c;
+    if (receipt.tensor != kNoTensor)
+      sums[{written[receipt.place.object].key, receipt.place.offset, receipt.place.length}] = receipt.crc32c;
   for (const auto& sum : manifest.stored) {
-    auto at = written.find({sum.file, sum.offset, sum.length});
-    if (at != written.end() && at->second != sum.crc32c)
+    auto at = sums.find({sum.file, sum.offset, sum.length});
+    if (at != sums.end() && at->second != sum.crc32c)
       return fail(Code::kCorrupt, "bytes read back differ from the bytes written")
           .at_path(checkpoint.store->describe(sum.file))
           .at_offset(sum.offset)

@@ -38,7 +38,9 @@ Result<Manifest> survey(const Checkpoint& checkpoint, bool stored, const JobOpti
 /// The entry for this checkpoint; nullopt when there is no manifest or no entry. Errors: kCorrupt.
 Result<std::optional<Manifest>> read_manifest(Store& store, std::string_view key, std::string_view entry);
 /// Holds what was read back against what execute() wrote: a stored range whose checksum differs is kCorrupt.
-Status check_receipts(const Checkpoint& checkpoint, const Manifest& manifest, const std::vector<Receipt>& receipts);
+/// written: the draft's objects, by which the receipts count; the checkpoint, opened again, may have them in another order.
+Status check_receipts(const Checkpoint& checkpoint, const Manifest& manifest, std::span<const ObjectInfo> written,
+                      const std::vector<Receipt>& receipts);
 /// Puts the checkpoint's entry into the manifest beside it, in place of an older one; other entries stay.
 Status write_manifest(const Checkpoint& checkpoint, const Manifest& manifest);
 /// The manifest at `key` without the entries of these files: nullopt when it has none of them, empty when nothing would be left.
