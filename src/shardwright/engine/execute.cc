@@ -140,11 +140,9 @@ class Run {
       SHARDWRIGHT_TRY(lane.writer->open());
       return lane.writer->write(task, held.ticket, held.grant.span(), stop_.get_token());
     }
-    std::vector<PartChecksum> ignored;
     for (const Part& part : task.parts) {
       if (part.move->mode == Move::kStream) {
-        SHARDWRIGHT_TRY(
-            stream_part(plan_, plan_.lanes[task.lane], part, *ends_.from, held.grant.span(), nullptr, calls_, ignored));
+        SHARDWRIGHT_TRY(stream_part(plan_, part, *ends_.from, held.grant.span(), calls_));
         continue;
       }
       store_part(plan_, part, held.grant.span());

@@ -18,28 +18,27 @@ Status LaneWriter::open() {
 
 Status LaneWriter::write(const Task& task, uint64_t ticket, MutableView buffer, const std::stop_token& stop) {
   if (appends()) return append_task(task, ticket, buffer, stop);
-  std::vector<PartChecksum> checksums;
-  if (task.parts.front().move->mode == Move::kStream) {
-    const Part& part = task.parts.front();
-    SHARDWRIGHT_TRY(stream_part(plan_, lane_, part, *ends_.from, buffer, writer_.get(), {}, checksums));
-    keep(part, checksums);
+  bool wants_crc32 = ends_.draft->wants_crc32();
+  const Part& first = task.parts.front();
+  if (first.move->mode == Move::kStream) {
+    PartChecksum sum;
+    SHARDWRIGHT_TRY(stream_part(plan_, lane_, first, *ends_.from, buffer, *writer_, wants_crc32,
+                                plan_.options.checksums ? &sum : nullptr));
+    keep(first, sum);
     return {};
   }
-  SHARDWRIGHT_TRY(write_parts(plan_, lane_, task.parts, buffer, *writer_, ends_.draft->wants_crc32(), checksums));
-  for (size_t i = 0; i < checksums.size(); ++i) keep(task.parts[i], {checksums[i]});
+  std::vector<PartChecksum> checksums;
+  SHARDWRIGHT_TRY(write_parts(plan_, lane_, task.parts, buffer, *writer_, wants_crc32, checksums));
+  for (size_t i = 0; i < checksums.size(); ++i) keep(task.parts[i], checksums[i]);
   return {};
 }
 
-void LaneWriter::keep(const Part& part, const std::vector<PartChecksum>& checksums) {
+void LaneWriter::keep(const Part& part, const PartChecksum& checksum) {
   if (!plan_.options.checksums) return;
   std::lock_guard lock(mutex_);
   auto& parts = stored_[part.move->segment].parts;
-  if (part.move->mode == Move::kStream) {
-    parts = checksums;
-    return;
-  }
   if (parts.size() <= part.index) parts.resize(part.index + 1);
-  parts[part.index] = checksums.front();
+  parts[part.index] = checksum;
 }
 
 Status LaneWriter::wait_turn(uint64_t ticket, const std::stop_token& stop) {
@@ -54,8 +53,8 @@ Status LaneWriter::append(uint32_t segment, View bytes) {
   auto& stored = stored_[segment];
   if (stored.offset == kUnknown) stored.offset = end_;
   stored.length += bytes.size();
-  if (plan_.options.checksums)
-    stored.parts.push_back({crc32c(bytes), ends_.draft->wants_crc32() ? crc32(bytes) : 0, bytes.size()});
+  if (stored.parts.empty()) stored.parts.emplace_back();  // appended in order: one sum for all
+  if (plan_.options.checksums) stored.parts.back().add(bytes, ends_.draft->wants_crc32());
   end_ += bytes.size();
   return {};
 }

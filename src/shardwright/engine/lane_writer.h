@@ -28,14 +28,14 @@ class LaneWriter {
  private:
   struct Stored {
     uint64_t offset = kUnknown, length = 0;
-    std::vector<PartChecksum> parts;  ///< by part; empty without checksums
+    std::vector<PartChecksum> parts;  ///< by part; of appended bytes one
   };
   bool appends() const { return plan_.objects[lane_.object].size == kUnknown; }
   Status wait_turn(uint64_t ticket, const std::stop_token& stop);
   Status append(uint32_t segment, View bytes);  ///< REQUIRES: our turn
   Status append_task(const Task& task, uint64_t ticket, MutableView buffer, const std::stop_token& stop);
   Status encode(const Part& part, uint64_t ticket, MutableView buffer, const std::stop_token& stop);
-  void keep(const Part& part, const std::vector<PartChecksum>& checksums);
+  void keep(const Part& part, const PartChecksum& checksum);
   Receipt receipt_of(size_t segment) const;
 
   const Plan& plan_;

@@ -241,7 +241,6 @@ std::optional<Task> TaskCutter::next() {
     if (alone) break;
   }
   if (task.parts.empty()) return std::nullopt;
-  task.last_of_lane = done();
   return task;
 }
 

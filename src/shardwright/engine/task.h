@@ -64,7 +64,6 @@ struct Task {
   std::vector<Part> parts;
   uint64_t need_bytes = 0;  ///< to be granted, whole
   uint64_t work_bytes = 0;  ///< for progress
-  bool last_of_lane = false;
 };
 
 /// Which piece of the target a move fills; kWholeTensor: all of them.

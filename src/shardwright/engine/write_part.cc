@@ -9,10 +9,6 @@
 namespace shardwright {
 namespace {
 
-PartChecksum checksum_of(View bytes, bool wants_crc32) {
-  return {crc32c(bytes), wants_crc32 ? crc32(bytes) : 0, bytes.size()};
-}
-
 /// Where the kMemory or kCall pieces of a target lie; one whole piece for a tensor that has none of its own.
 std::vector<Piece> target_pieces(const Plan& plan, const Part& part) {
   auto pieces = plan.to.pieces(part.move->to);
@@ -63,7 +59,73 @@ Status consume_region(const Plan& plan, const Part& part, const Box& region, Vie
   return {};
 }
 
+/// Runs on their way to one object, handed on in batches: a slab can be cut into a run for every few bytes.
+class RunWriter {
+ public:
+  RunWriter(Writer& writer, uint64_t base, bool wants_crc32, PartChecksum* checksum)
+      : writer_(writer), base_(base), wants_crc32_(wants_crc32), checksum_(checksum) {}
+  Status add(uint64_t offset, View run) {
+    if (checksum_ != nullptr) checksum_->add(run, wants_crc32_);
+    ops_.push_back({base_ + offset, run});
+    return ops_.size() < kBatch ? Status{} : flush();
+  }
+  Status flush() {
+    auto status = writer_.write(ops_);
+    ops_.clear();
+    return status;
+  }
+
+ private:
+  static constexpr size_t kBatch = 1024;  // as many as one system call takes
+  Writer& writer_;
+  uint64_t base_;
+  bool wants_crc32_;
+  PartChecksum* checksum_;
+  std::vector<WriteOp> ops_;
+};
+
+/// Part of a decoded chunk: `wanted` of it lies in the tensor. values: those of `box`, C order, target dtype.
+struct Decoded {
+  Box box, wanted;
+  View values;
+};
+
+/// Decodes a part's only piece and hands it on, box by box in C order of the chunk; `done` after the boxes of one decoded slab, whose
+/// memory is used again then.
+Status for_each_decoded(const Plan& plan, const Part& part, Store& store, MutableView buffer,
+                        const std::function<Status(const Decoded&)>& take, const std::function<Status()>& done) {
+  const auto& g = *part.geometry;
+  const Source& source = part.sources.front();
+  const Piece& piece = *source.piece;
+  bool big_endian = plan.from.encoding(piece.encoding).big_endian;
+  Box chunk = chunk_box(piece);
+  const Strided held{chunk, c_strides(chunk.extent)};
+  size_t in_size = dtype_row(g.in).block_bytes, out_size = dtype_row(g.out).block_bytes;
+  auto slab = buffer.subspan(part.in_at, part.in_bytes), out = buffer.subspan(part.out_at, part.out_bytes);
+  auto input = buffer.subspan(source.scratch_at, source.scratch_bytes);
+  return decode_piece(plan, store, piece, slab, input, [&](uint64_t first, View values) -> Result<bool> {
+    uint64_t count = values.size() / in_size;
+    if (big_endian) byteswap(slab.first(values.size()), swap_unit_bytes(g.in));
+    if (g.in != g.out) SHARDWRIGHT_TRY(convert(g.in, values, g.out, out.first(count * out_size)));
+    View ready = out.first(count * out_size);
+    for (const Box& box : boxes_of_range(chunk, first, count)) {
+      auto wanted = box.rank() == 0 ? std::optional(box) : intersect(box, piece.box);
+      if (!wanted) continue;
+      auto at = static_cast<uint64_t>(held.offset_of(box.start) - static_cast<int64_t>(first)) * out_size;
+      SHARDWRIGHT_TRY(take({box, *wanted, ready.subspan(at, box.elements() * out_size)}));
+    }
+    SHARDWRIGHT_TRY(done());
+    return true;
+  });
+}
+
 }  // namespace
+
+void PartChecksum::add(View next, bool wants_crc32) {
+  crc32c = shardwright::crc32c(next, crc32c);
+  if (wants_crc32) crc32 = shardwright::crc32(next, crc32);
+  bytes += next.size();
+}
 
 Status write_parts(const Plan& plan, const Lane& lane, std::span<const Part> parts, View buffer, Writer& writer,
                    bool wants_crc32, std::vector<PartChecksum>& checksums) {
@@ -74,7 +136,7 @@ Status write_parts(const Plan& plan, const Lane& lane, std::span<const Part> par
     bool literal = part.move->mode == Move::kLiteral;
     View bytes = literal ? segment.literal : buffer.subspan(part.out_at, part.out_bytes);
     uint64_t skip = literal ? 0 : bytes_in(part.geometry->out, part.range.first);
-    if (plan.options.checksums) checksums.push_back(checksum_of(bytes, wants_crc32));
+    if (plan.options.checksums) checksums.emplace_back().add(bytes, wants_crc32);
     if (!bytes.empty()) ops.push_back({segment.offset + skip, bytes});
   }
   return ops.empty() ? Status{} : writer.write(ops);
@@ -97,52 +159,41 @@ Status consume_part(const Plan& plan, const Part& part, View buffer, const Calls
   return consume_region(plan, part, part.box, buffer.subspan(part.out_at, part.out_bytes), calls);
 }
 
-Status stream_part(const Plan& plan, const Lane& lane, const Part& part, Store& store, MutableView buffer,
-                   Writer* writer, const Calls& calls, std::vector<PartChecksum>& checksums) {
-  const auto& g = *part.geometry;
-  const Source& source = part.sources.front();
-  const Piece& piece = *source.piece;
-  bool big_endian = plan.from.encoding(piece.encoding).big_endian;
-  Box chunk = chunk_box(piece);
-  Strided target{g.box, c_strides(g.box.extent)};
-  size_t in_size = dtype_row(g.in).block_bytes, out_size = dtype_row(g.out).block_bytes;
-  auto slab = buffer.subspan(part.in_at, part.in_bytes), out = buffer.subspan(part.out_at, part.out_bytes);
-  auto input = buffer.subspan(source.scratch_at, source.scratch_bytes);
-  return decode_piece(plan, store, piece, slab, input, [&](uint64_t first, View values) -> Result<bool> {
-    uint64_t count = values.size() / in_size;
-    if (big_endian) byteswap(slab.first(values.size()), swap_unit_bytes(g.in));
-    if (g.in != g.out) SHARDWRIGHT_TRY(convert(g.in, values, g.out, out.first(count * out_size)));
-    View ready = out.first(count * out_size);
-    for (const Box& box : boxes_of_range(chunk, first, count)) {
-      auto wanted = box.rank() == 0 ? std::optional(box) : intersect(box, piece.box);
-      if (!wanted) continue;
-      Strided held{chunk, c_strides(chunk.extent)};
-      View from =
-          ready.subspan(static_cast<uint64_t>(held.offset_of(box.start) - static_cast<int64_t>(first)) * out_size);
-      if (writer == nullptr) {
-        Bytes rows;
-        View region = from.first(box.elements() * out_size);  // boxes of a range are contiguous in it
-        if (*wanted != box) {                                 // an edge chunk: pack what is inside
-          rows.resize(wanted->elements() * out_size);
-          copy_strided(*wanted, {box, c_strides(box.extent)}, from.data(), {*wanted, c_strides(wanted->extent)},
-                       rows.data(), out_size);
-          region = rows;
-        }
-        store_region(plan, part, *wanted, region.data());
-        if (calls.consume) SHARDWRIGHT_TRY(consume_region(plan, part, *wanted, region, calls));
-        continue;
-      }
-      std::vector<WriteOp> ops;
-      uint64_t base = lane.segments[part.move->segment].offset;
-      for_each_run(*wanted, {box, c_strides(box.extent)}, target, [&](int64_t at, int64_t to, int64_t elements) {
-        View run = from.subspan(static_cast<uint64_t>(at) * out_size, static_cast<uint64_t>(elements) * out_size);
-        if (plan.options.checksums) checksums.push_back(checksum_of(run, true));
-        ops.push_back({base + static_cast<uint64_t>(to) * out_size, run});
-      });
-      SHARDWRIGHT_TRY(writer->write(ops));
+Status stream_part(const Plan& plan, const Part& part, Store& store, MutableView buffer, const Calls& calls) {
+  size_t size = dtype_row(part.geometry->out).block_bytes;
+  auto take = [&](const Decoded& decoded) -> Status {
+    Bytes inside;
+    View values = decoded.values;
+    if (decoded.wanted != decoded.box) {  // an edge chunk: pack what is inside
+      inside.resize(decoded.wanted.elements() * size);
+      copy_strided(decoded.wanted, {decoded.box, c_strides(decoded.box.extent)}, values.data(),
+                   {decoded.wanted, c_strides(decoded.wanted.extent)}, inside.data(), size);
+      values = inside;
     }
-    return true;
-  });
+    store_region(plan, part, decoded.wanted, values.data());
+    return calls.consume ? consume_region(plan, part, decoded.wanted, values, calls) : Status{};
+  };
+  return for_each_decoded(plan, part, store, buffer, take, [] { return Status{}; });
+}
+
+Status stream_part(const Plan& plan, const Lane& lane, const Part& part, Store& store, MutableView buffer,
+                   Writer& writer, bool wants_crc32, PartChecksum* checksum) {
+  const Box& tensor = part.geometry->box;
+  const Strided target{tensor, c_strides(tensor.extent)};
+  size_t size = dtype_row(part.geometry->out).block_bytes;
+  RunWriter runs(writer, lane.segments[part.move->segment].offset, wants_crc32, checksum);
+  auto take = [&](const Decoded& decoded) {
+    Status status;
+    for_each_run(decoded.wanted, {decoded.box, c_strides(decoded.box.extent)}, target,
+                 [&](int64_t from, int64_t to, int64_t elements) {
+                   if (!status.ok()) return;
+                   auto run = decoded.values.subspan(static_cast<uint64_t>(from) * size,
+                                                     static_cast<uint64_t>(elements) * size);
+                   status = runs.add(static_cast<uint64_t>(to) * size, run);
+                 });
+    return status;
+  };
+  return for_each_decoded(plan, part, store, buffer, take, [&] { return runs.flush(); });
 }
 
 }  // namespace shardwright

@@ -12,6 +12,7 @@ namespace shardwright {
 struct PartChecksum {
   uint32_t crc32c = 0, crc32 = 0;
   uint64_t bytes = 0;
+  void add(View next, bool wants_crc32);  ///< the bytes that follow
 };
 
 /// Writes every part of a task, literals too, to one object. checksums: one entry per part when the plan asks for them, else empty.
@@ -24,8 +25,11 @@ void store_part(const Plan& plan, const Part& part, View buffer);
 /// Hands a part to consume(), box by box of the target (packed where the box is not contiguous in the part).
 Status consume_part(const Plan& plan, const Part& part, View buffer, const Calls& calls);
 
-/// Decodes the one piece of a kStream part in slabs and writes, stores or consumes them. writer: null for memory and calls.
+/// Decodes the one piece of a kStream part in slabs and stores or consumes them.
+Status stream_part(const Plan& plan, const Part& part, Store& store, MutableView buffer, const Calls& calls);
+/// The same into one object. checksum: of all bytes in file order, which is that of the chunk where it is the tensor's only one (with
+/// checksums no other is streamed); null without. Memory beside the buffer: 1024 write operations.
 Status stream_part(const Plan& plan, const Lane& lane, const Part& part, Store& store, MutableView buffer,
-                   Writer* writer, const Calls& calls, std::vector<PartChecksum>& checksums);
+                   Writer& writer, bool wants_crc32, PartChecksum* checksum);
 
 }  // namespace shardwright
