@@ -8,6 +8,7 @@
 #include <atomic>
 #include <cerrno>
 #include <cstdio>
+#include <iterator>
 
 #include "shardwright/base/text.h"
 #include "shardwright/store/directory.h"
@@ -25,6 +26,14 @@ Error busy(const std::string& path) {
       .with_hint("run again when it has finished");
 }
 
+/// What was staged is not there any more: nobody but the owner may take it away while the owner lives.
+Error taken_away(const std::string& path) {
+  return fail(Code::kAborted,
+              "unfinished files were removed by another program while this one wrote; nothing was published")
+      .at_path(path)
+      .with_hint("run again, and let nothing clean up names that contain '.shardwright-' meanwhile");
+}
+
 /// True when another living owner has a staging here. Two who begin at once may both see one another and both withdraw.
 Result<bool> others_at_work(const std::string& parent, const std::string& prefix, const std::string& mine) {
   SHARDWRIGHT_ASSIGN(auto found, Staging::find(parent, prefix));
@@ -40,6 +49,7 @@ Result<bool> others_at_work(const std::string& parent, const std::string& prefix
 /// Names of regular files and links, as a listing gives them.
 Result<std::vector<std::string>> staged_keys(const std::string& objects) {
   FileHandle handle(::open(objects.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC));
+  if (!handle && errno == ENOENT) return taken_away(objects);
   if (!handle) return errno_error(errno, "cannot open directory", objects);
   return list_files(handle.get(), "", objects);
 }
@@ -100,11 +110,13 @@ FileTransaction::~FileTransaction() {
 /// Path at which to write `key`: in the staging, or beside its final place where that is on another mount.
 Result<std::string> FileTransaction::place_for(const std::string& key) {
   std::string staged = objects_ + "/" + key;
+  struct stat info;
+  // Not made again: the objects that were in it would be missing, and nobody could tell that this staging has an owner.
+  if (::stat(objects_.c_str(), &info) != 0 && errno == ENOENT) return taken_away(objects_);
   SHARDWRIGHT_TRY(make_directories(parent_of(staged)));
   if (!target_.present) return staged;
   SHARDWRIGHT_ASSIGN(std::string path, final_path(target_.path, key));
   std::string directory = parent_of(path);
-  struct stat info;
   if (::stat(directory.c_str(), &info) != 0 || same_mount(directory, objects_)) return staged;
   static std::atomic<uint64_t> counter{0};
   std::string beside = directory + "/" + std::string(kStagingPrefix) + id_ + "." + std::to_string(::getpid()) + "-" +
@@ -129,7 +141,7 @@ Result<std::unique_ptr<Writer>> FileTransaction::create(std::string_view key, ui
   }
   auto writer = FileWriter::create(path, size_bytes, [open = open_, name] {
     std::lock_guard lock(open->mutex);
-    open->keys.erase(name);
+    open->finished.insert(open->keys.extract(name));
   });
   if (!writer.ok() && writer.error().code == Code::kAlreadyExists) {
     return fail(Code::kInternal, "file is created twice").at_path(target_.path + "/" + name);
@@ -154,6 +166,12 @@ Status FileTransaction::check_publication(const Publication& publication) const 
   std::vector<std::string> keys = publication.keys;
   std::sort(keys.begin(), keys.end());
   SHARDWRIGHT_ASSIGN(auto staged, staged_keys(objects_));
+  std::vector<std::string> missing;
+  std::set_difference(keys.begin(), keys.end(), staged.begin(), staged.end(), std::back_inserter(missing));
+  for (const std::string& key : missing) {
+    std::lock_guard lock(open_->mutex);
+    if (open_->finished.contains(key)) return taken_away(objects_ + "/" + key);
+  }
   if (keys.empty() || keys != staged) {
     return fail(Code::kInternal, "commit does not name every file that was created")
         .at_path(target_.path)

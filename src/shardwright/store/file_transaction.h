@@ -43,10 +43,10 @@ class FileTransaction : public Transaction {
   std::string id_;                  // of the staging
   std::function<void()> published_;
   bool committed_ = false;
-  /// Keys whose writer has not finished. Shared with the writers, which may outlive this.
+  /// Keys whose writer has not finished, and those whose has. Shared with the writers, which may outlive this.
   struct Open {
     std::mutex mutex;
-    std::set<std::string> keys;
+    std::set<std::string> keys, finished;
   };
   std::shared_ptr<Open> open_ = std::make_shared<Open>();
 };

@@ -41,6 +41,36 @@ TEST(FileTransaction, ADirectoryThatAppearsMeanwhileIsNotTouched) {
   EXPECT_EQ(tree(directory.path()), (Names{"out/", "out/theirs"}));
 }
 
+TEST(FileTransaction, WhatAnotherProgramTookAwayIsSaidAndNothingIsPublished) {
+  for (const char* under : {"fresh", "present"}) {
+    for (bool all : {false, true}) {
+      SCOPED_TRACE(std::string(under) + (all ? ", everything" : ", one file"));
+      TemporaryDirectory directory;
+      write_file(directory.at("present/x"), "old");
+      auto store = open_at(directory.path());
+      auto transaction = store->begin(under);
+      ASSERT_OK(transaction);
+      ASSERT_OK(stage(**transaction, "x", "1"));
+      ASSERT_OK(stage(**transaction, "y", "2"));
+      std::string staged = (*transaction)->token() + (all ? "" : "/x");
+      fs::remove_all(staged);
+      if (all) {
+        auto created = (*transaction)->create("index", 1);
+        EXPECT_CODE(created, Code::kAborted);
+      } else {
+        ASSERT_OK(stage(**transaction, "index", "3"));
+      }
+      auto status = (*transaction)->commit({{"x", "y", "index"}, {}, {"x"}});
+      EXPECT_CODE(status, Code::kAborted);
+      EXPECT_EQ(status.error().path, staged);
+      EXPECT_FALSE(status.error().hint.empty());
+      transaction->reset();
+      EXPECT_EQ(tree(directory.path()), (Names{"present/", "present/x"}));
+      EXPECT_EQ(text_at(*store, "present/x"), "old");
+    }
+  }
+}
+
 TEST(FileTransaction, RelativeRootsAndDotsMeanTheSamePlace) {
   TemporaryDirectory directory;
   std::string before = fs::current_path();

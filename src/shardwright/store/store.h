@@ -60,6 +60,7 @@ class Transaction {
   virtual std::string token() const = 0;
   /// Keys are relative to `under`; may have components ("1_Pooling/config.json"). size kUnknown: append form, grows.
   /// Known sizes are preallocated: kResourceExhausted here, before any byte is written.
+  /// kAborted, here and in commit(): another program took away what was written so far.
   virtual Result<std::unique_ptr<Writer>> create(std::string_view key, uint64_t size_bytes) = 0;
   /// Makes all of it visible. Owner only (not a joined one). REQUIRES: every writer finished.
   /// `under` absent at begin(): one rename of a directory built aside. Present: a journal is made durable first, then renames; if a new
