@@ -111,7 +111,8 @@ class Catalog {
   uint64_t total_bytes() const;   ///< of logical values, ties counted once
   uint64_t memory_bytes() const;  ///< what this catalogue holds
 
-  /// For another process (isolation, ranks). deserialize trusts nothing: kCorrupt for anything that build() would refuse.
+  /// For another process (isolation, ranks). deserialize trusts no number or name: kCorrupt for anything that build(partial) would refuse.
+  /// Whether places in memory and tensors that are not whole make sense is for the caller to say.
   Bytes serialize() const;
   static Result<Catalog> deserialize(View bytes);
 

@@ -19,13 +19,15 @@
 #include <cstddef>
 #include <cstdio>
 
+#include "shardwright/format/coverage.h"
 #include "shardwright/format/hdf5_handle.h"
 
 namespace shardwright {
 namespace {
 
 constexpr int kTimeoutMs = 60'000;
-constexpr uint64_t kMaxAnswer = 8 * GiB;
+/// What the child may take beside the largest metadata object: libraries, parsers, its answer.
+constexpr uint64_t kRoomBytes = 256 * MiB;
 
 #if defined(__x86_64__)
 constexpr uint32_t kArchitecture = AUDIT_ARCH_X86_64;
@@ -99,8 +101,13 @@ bool forbid_system_calls() {
       BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, kArchitecture, 1, 0),
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      // The numbers of x32 are other ones for the same calls.
+      BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, 0x40000000, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
   };
-  for (unsigned number : {__NR_socket, __NR_socketpair, __NR_connect, __NR_execve, __NR_execveat, __NR_ptrace}) {
+  // io_uring makes sockets without a call of its own for it.
+  for (unsigned number :
+       {__NR_socket, __NR_socketpair, __NR_connect, __NR_io_uring_setup, __NR_execve, __NR_execveat, __NR_ptrace}) {
     auto rule = refuse(number);
     filter.insert(filter.end(), rule.begin(), rule.end());
   }
@@ -140,7 +147,7 @@ bool write_all(int fd, View bytes) {
   inner.isolate = false;
   if (options.findings != nullptr) inner.findings = &findings;
   Bytes answer;
-  bool fenced = limit_memory(options.max_metadata_bytes + 256 * MiB) && forbid_system_calls();
+  bool fenced = limit_memory(options.max_metadata_bytes + kRoomBytes) && forbid_system_calls();
   auto opened =
       fenced ? open(inner)
              : Result<Catalog>(
@@ -156,8 +163,9 @@ bool write_all(int fd, View bytes) {
   _exit(write_all(fd, answer) ? 0 : 1);
 }
 
-/// Everything the child writes until it closes its end. Errors: kResourceExhausted when time is up.
-Result<Bytes> read_answer(int fd, int timeout_ms) {
+/// Everything the child writes until it closes its end. most: bytes; it cannot have made more than it may hold.
+/// Errors: kResourceExhausted when time is up, or for more.
+Result<Bytes> read_answer(int fd, int timeout_ms, uint64_t most) {
   using Clock = std::chrono::steady_clock;
   auto deadline = Clock::now() + std::chrono::milliseconds(timeout_ms);
   Bytes out, block(256 * KiB);
@@ -173,10 +181,27 @@ Result<Bytes> read_answer(int fd, int timeout_ms) {
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) return errno_error(errno, "cannot hear the isolated process", "");
     if (count == 0) return out;
-    if (out.size() + static_cast<size_t>(count) > kMaxAnswer)
-      return fail(Code::kResourceExhausted, "metadata is too large");
+    if (out.size() + static_cast<size_t>(count) > most)
+      return fail(Code::kResourceExhausted, "the process that read the metadata says too much")
+          .with_expected(fmt::format("at most {} bytes", most));
     out.insert(out.end(), block.begin(), block.begin() + count);
   }
+}
+
+/// A child reads a file, so what it found is in files and in literals, whole; an address in memory would be one of this process.
+Status check_read_from_files(const Catalog& catalog) {
+  for (TensorId id = 0; id < catalog.size(); ++id) {
+    if (catalog.same_as(id) != id) continue;
+    std::vector<Box> boxes;
+    for (const Piece& piece : catalog.pieces(id)) {
+      if (piece.place.site != Place::kExtent && piece.place.site != Place::kLiteral)
+        return fail(Code::kCorrupt, "a place that no file has").at_tensor(std::string(catalog.spec(id).name));
+      boxes.push_back(piece.box);
+    }
+    auto covered = check_coverage(catalog.spec(id).shape, std::move(boxes));
+    if (!covered.ok()) return std::move(covered.error()).at_tensor(std::string(catalog.spec(id).name));
+  }
+  return {};
 }
 
 Result<Catalog> take_answer(View bytes, const OpenOptions& options) {
@@ -195,7 +220,10 @@ Result<Catalog> take_answer(View bytes, const OpenOptions& options) {
   if (answer.bad) return nonsense();
   if (options.findings != nullptr) options.findings->insert(options.findings->end(), findings.begin(), findings.end());
   if (!ok) return error;
-  return Catalog::deserialize(catalog);
+  auto read = Catalog::deserialize(catalog);
+  if (!read.ok()) return nonsense().with_found(read.error().text());
+  if (auto status = check_read_from_files(*read); !status.ok()) return nonsense().with_found(status.error().text());
+  return read;
 }
 
 }  // namespace
@@ -218,7 +246,7 @@ Result<Catalog> open_isolated(const OpenOptions& options, int timeout_ms,
     ::close(ends[0]);
     return errno_error(errno, "cannot fork", "");
   }
-  auto answer = read_answer(ends[0], timeout_ms);
+  auto answer = read_answer(ends[0], timeout_ms, options.max_metadata_bytes + kRoomBytes);
   ::close(ends[0]);
   if (!answer.ok()) ::kill(child, SIGKILL);
   int status = 0;

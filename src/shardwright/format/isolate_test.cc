@@ -17,12 +17,19 @@ namespace {
 
 using ::testing::HasSubstr;
 
-Result<Catalog> one_tensor() {
+/// One tensor of two elements with the given piece of it.
+Result<Catalog> one_tensor(const Box& box, Place place) {
   CatalogBuilder builder;
   auto added = builder.add_tensor("a", DType::kF32, std::vector<int64_t>{2});
   if (!added.ok()) return std::move(added.error());
+  if (place.site == Place::kLiteral) place = builder.add_literal(Bytes(box.elements() * 4));
+  SHARDWRIGHT_TRY(builder.add_piece({box, place, builder.add_encoding({DType::kF32}), {}}));
   return builder.build(true);
 }
+
+const Box kWhole{{0}, {2}};
+
+Result<Catalog> one_tensor() { return one_tensor(kWhole, {Place::kLiteral}); }
 
 Result<Catalog> isolated(const std::function<Result<Catalog>(const OpenOptions&)>& open, int timeout_ms = 20'000) {
   return open_isolated({}, timeout_ms, open);
@@ -56,6 +63,33 @@ TEST(Isolate, CatalogueErrorAndFindingsCome) {
               }).ok());
   ASSERT_EQ(findings.size(), 1u);
   EXPECT_EQ(findings[0].message, "odd");
+}
+
+TEST(Isolate, PlacesInMemoryAndHolesAreNonsense) {
+  const uint64_t here = reinterpret_cast<uint64_t>(&kWhole);
+  const std::pair<Box, Place> lies[] = {{kWhole, {Place::kMemory, -1, 0, here, 8}},
+                                        {kWhole, {Place::kCall, -1, 0, 0, 8}},
+                                        {{{0}, {1}}, {Place::kLiteral}}};
+  for (const auto& [box, place] : lies) {
+    auto catalog = isolated([&](const OpenOptions&) { return one_tensor(box, place); });
+    ASSERT_FALSE(catalog.ok());
+    EXPECT_EQ(catalog.error().code, Code::kCorrupt);
+    EXPECT_THAT(catalog.error().text(), HasSubstr("nonsense"));
+  }
+}
+
+TEST(Isolate, AnAnswerIsNoLongerThanTheChildMayBeLarge) {
+  OpenOptions little;
+  little.max_metadata_bytes = 0;
+  auto endless = open_isolated(little, 20'000, [](const OpenOptions&) -> Result<Catalog> {
+    Bytes block(MiB);
+    for (int fd = 3; fd < 64; ++fd)  // the pipe is one of them
+      while (::write(fd, block.data(), block.size()) > 0) {
+      }
+    return one_tensor();
+  });
+  ASSERT_FALSE(endless.ok());
+  EXPECT_EQ(endless.error().code, Code::kResourceExhausted);
 }
 
 TEST(Isolate, ACrashIsACorruptFile) {
