@@ -136,7 +136,7 @@ std::vector<std::string> element_texts(DType dtype, const std::vector<Element>& 
       texts[i] += imaginary[i].insert(imaginary[i].find_last_not_of(' ') + 1, "j");
     return texts;
   }
-  size_t width = 0;
+  size_t width = kind == Kind::kBool ? 5 : 0;  // room for False, also where there is none
   for (const Element& element : elements) {
     texts.push_back(integer_text(dtype, element.integer));
     width = std::max(width, texts.back().size());
@@ -209,6 +209,7 @@ std::string array_text(DType dtype, std::span<const int64_t> shape, bool short_f
   if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return "[]";
   Kind kind = dtype_row(dtype).kind;
   if (shape.empty() && kind == Kind::kFloat) return shortest_text(dtype, shown[0].real);
+  if (shape.empty() && kind != Kind::kComplex) return integer_text(dtype, shown[0].integer);
   std::vector<std::string> words = element_texts(dtype, shown);
   if (shape.empty()) return words[0];
   return Printer(shape, short_form, words).dimension(0, " ", width);

@@ -38,6 +38,8 @@ def some_arrays(generator):
     yield np.linspace(0, 1, 37, dtype=np.float64)
     yield np.zeros((0, 3), np.float32)
     yield np.array([1e-10, 1.0], np.float32)
+    yield np.ones((2, 1), np.bool_)
+    yield np.array(True)
     yield np.array([[0.1, 100000.0], [-0.5, 3.0]], np.float32)
 
 
