@@ -27,7 +27,7 @@ struct Hdf5Contents {
 /// Reads all metadata of the file. One name per hard link: names of one dataset have one address. Datasets that are no tensors are
 /// skipped with a remark. Memory about 300 B per tensor, 24 B per chunk; 20 to 40 microseconds per dataset.
 /// Errors: kCorrupt (not HDF5, truncated with both sizes, group cycles, impossible shapes), kUnsupported (soft and external links,
-/// external and virtual datasets, filters, types, a group with two names; more than 4M links, 64 levels); with path and dataset.
+/// external and virtual datasets, filters, types, a group with two names; more than 4M links, 256 levels); with path and dataset.
 Result<Hdf5Contents> read_hdf5(const Hdf5Region& region, const OpenOptions& options);
 
 /// Adds all tensors to the builder; two names for one dataset are tied. Errors are reported through options.

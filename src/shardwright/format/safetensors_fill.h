@@ -1,4 +1,4 @@
-/// Tensors of safetensors headers into one catalogue. Private to safetensors_open.cc and hub_open.cc.
+/// Tensors of safetensors headers into one catalogue. Private to safetensors_format.cc and hub_open.cc.
 #pragma once
 
 #include <functional>
