@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
-"""Writes the seeds made by hand: json, zip, codec, text, safetensors, hub index. Run once; the result is in git."""
+"""Writes the seeds made by hand: json, zip, codec, text, safetensors, hub index, journal, manifest. Run once; the result is in git."""
 import io
+import json
 import pathlib
 import struct
 import zipfile
@@ -114,6 +115,23 @@ def hub_index_seeds() -> None:
         put("fuzz_hub_index", name, text.encode())
 
 
+def journal_seeds() -> None:
+    good = {"shardwright_journal": 1, "directory_inode": 11, "staging": ".shardwright-42-0123456789abcdef", "staging_inode": 12,
+            "remove_before": ["index.json"], "objects": [{"key": "a/b", "size": 3}, {"key": "index.json", "size": 0}], "remove_after": ["old"]}
+    for name, change in {"good": {}, "later": {"shardwright_journal": 2}, "escape": {"remove_after": ["../x"]}, "absolute": {"objects": [{"key": "/x", "size": 1}]},
+                         "foreign_staging": {"staging": ".shardwright-x"}, "negative": {"objects": [{"key": "a", "size": -1}]}, "no_list": {"remove_before": 1}}.items():
+        put("fuzz_journal", name, json.dumps(good | change).encode())
+
+
+def manifest_seeds() -> None:
+    tensor = {"dtype": "BF16", "shape": [2, 3], "hash": "0123456789abcdef" * 2}
+    stored = {"file": "m", "offset": 8, "length": 12, "crc32c": "8a9136aa"}
+    for name, entry in {"good": {"content": {"w": tensor}, "stored": [stored]}, "empty": {"content": {}, "stored": []},
+                        "no_shape": {"content": {"w": {"dtype": "F32", "hash": "0" * 32}}, "stored": []}, "number": {"content": {"w": 1}, "stored": [2]},
+                        "huge_extent": {"content": {"w": tensor | {"shape": [2**64]}}, "stored": []}, "no_file": {"content": {}, "stored": [{"offset": 1}]}}.items():
+        put("fuzz_manifest", name, json.dumps({"version": 1, "checkpoints": {"m": entry}}).encode())
+
+
 if __name__ == "__main__":
     json_seeds()
     zip_seeds()
@@ -121,3 +139,5 @@ if __name__ == "__main__":
     text_seeds()
     safetensors_seeds()
     hub_index_seeds()
+    journal_seeds()
+    manifest_seeds()
