@@ -1,5 +1,7 @@
 #include "shardwright/engine/load.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <numeric>
 
@@ -17,46 +19,49 @@ Result<std::vector<TensorId>> choose(const Catalog& catalog, const std::vector<s
     std::iota(ids.begin(), ids.end(), 0u);
     return ids;
   }
+  std::vector<std::string_view> missing;
   for (const auto& name : names) {
-    auto id = catalog.find(name);
-    if (id) {
+    if (auto id = catalog.find(name)) {
       ids.push_back(*id);
-      continue;
+    } else {
+      missing.push_back(name);
     }
-    auto near = nearest_tensors(catalog, name);
-    return fail(Code::kNotFound, "no such tensor")
-        .at_tensor(name)
-        .with_hint(near.empty() ? "" : "nearest name: '" + near[0] + "'");
   }
-  return ids;
+  if (missing.empty()) return ids;
+  auto near = nearest_tensors(catalog, missing[0]);
+  auto error = fail(Code::kNotFound, "no such tensor").at_tensor(std::string(missing[0]));
+  if (missing.size() > 1) error.message = fmt::format("no such tensor; missing are '{}'", fmt::join(missing, "', '"));
+  if (!near.empty()) error.hint = "nearest name: '" + near[0] + "'";
+  return error;
 }
 
 /// Offset of each tensor in the arena, by tensor of the catalogue; the arena's size last.
 std::vector<uint64_t> place_tensors(const Catalog& catalog, std::vector<TensorId> ids) {
-  auto place_of = [&](TensorId id) { return catalog.flat(id).value_or(Catalog::Flat{}).place; };
-  std::ranges::sort(ids, {}, [&](TensorId id) { return std::tuple(place_of(id).object, place_of(id).offset, id); });
-  std::vector<uint64_t> at(catalog.size() + 1, kUnknown);
-  uint64_t end = 0;
-  ObjectId object = ~0u;
-  uint64_t file_end = 0;
-  for (TensorId id : ids) {
+  auto in_file = [&](TensorId id) {
     auto flat = catalog.flat(id);
+    return flat && flat->place.site == Place::kExtent && flat->place.length > 0 &&
+           flat->stored == catalog.spec(id).dtype;
+  };
+  // Those in files first and in file order: nothing else comes between two that are neighbours there.
+  std::ranges::sort(ids, {}, [&](TensorId id) {
+    auto place = in_file(id) ? catalog.flat(id)->place : Place{};
+    return std::tuple(!in_file(id), place.object, place.offset, id);
+  });
+  std::vector<uint64_t> at(catalog.size() + 1, kUnknown);
+  uint64_t end = 0, file_end = 0;
+  ObjectId object = ~0u;
+  for (TensorId id : ids) {
     uint64_t bytes = catalog.spec(id).nbytes();
-    bool in_file = flat && flat->place.site == Place::kExtent && flat->stored == catalog.spec(id).dtype && bytes > 0;
-    if (!in_file) {
-      end = round_up(end, kStep);
-    } else if (flat->place.object == object && flat->place.offset >= file_end &&
-               flat->place.offset - file_end <= kKeptGap) {
-      end += flat->place.offset - file_end;
+    if (!in_file(id)) {
+      at[id] = round_up(end, kStep);
     } else {
-      end = round_up(end, kDirectStep) + flat->place.offset % kDirectStep;
+      auto place = catalog.flat(id)->place;
+      bool near = place.object == object && place.offset >= file_end && place.offset - file_end <= kKeptGap;
+      at[id] = near ? end + (place.offset - file_end) : round_up(end, kDirectStep) + place.offset % kDirectStep;
+      object = place.object;
+      file_end = place.offset + bytes;
     }
-    at[id] = end;
-    end += bytes;
-    if (in_file) {
-      object = flat->place.object;
-      file_end = flat->place.offset + bytes;
-    }
+    end = at[id] + bytes;
   }
   at.back() = end;
   return at;

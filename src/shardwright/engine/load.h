@@ -13,8 +13,9 @@ struct Loaded {
 };
 
 /// names: empty for all. Tensors stand at 64-byte steps; those that are raw in a file stand where address and file offset agree modulo 4096,
-/// so that a store opened with `direct` reads straight into place.
-/// Memory: the values, up to 4 KiB per gap between wanted tensors, and the plan's budget. Errors: kNotFound naming the missing with near names.
+/// so that a store opened with `direct` reads straight into place (in arenas of a MiB and more; smaller reads are buffered anyway).
+/// Memory: the values, up to 4 KiB per gap between wanted tensors, and the plan's budget. Errors: kNotFound naming all that are missing, and what is
+/// near the first.
 Result<Loaded> load_checkpoint(const Checkpoint& checkpoint, const std::vector<std::string>& names,
                                const JobOptions& options);
 
