@@ -3,39 +3,10 @@
 #include <algorithm>
 #include <iterator>
 
-#include "shardwright/base/text.h"
+#include "shardwright/base/json_sax.h"
 
 namespace shardwright {
 namespace {
-
-constexpr size_t kMaxDepth = 128;
-
-/// Characters of the text; keeps `cursor` just past the last one read, because SAX events come without a place.
-class CursorIterator {
- public:
-  using iterator_category = std::input_iterator_tag;
-  using value_type = char;
-  using difference_type = std::ptrdiff_t;
-  using pointer = const char*;
-  using reference = const char&;
-
-  CursorIterator(const char* at, const char** cursor) : at_(at), cursor_(cursor) {}
-  reference operator*() const { return *at_; }
-  CursorIterator& operator++() {
-    *cursor_ = ++at_;
-    return *this;
-  }
-  CursorIterator operator++(int) {
-    CursorIterator before = *this;
-    ++*this;
-    return before;
-  }
-  bool operator==(const CursorIterator& other) const { return at_ == other.at_; }
-
- private:
-  const char* at_;
-  const char** cursor_;
-};
 
 /// Builds the document from events. Members are collected in plain vectors first: ordered_json looks for each new key one by one, and
 /// copies all values when it grows.
@@ -72,11 +43,8 @@ class Builder {
     return add(std::move(object));
   }
   bool parse_error(size_t position, const std::string&, const nlohmann::detail::exception& problem) {
-    // "[json.exception.parse_error.101] parse error at line 1, column 5: what": the place goes into its own field.
-    std::string_view what = problem.what();
-    what.remove_prefix(std::min(what.find(']') + 2, what.size()));
-    if (what.starts_with("parse error")) what.remove_prefix(std::min(what.find(": ") + 2, what.size()));
-    fail_at(std::min<uint64_t>(position > 0 ? position - 1 : 0, text_.size()), "not valid JSON: " + printable(what));
+    fail_at(std::min<uint64_t>(position > 0 ? position - 1 : 0, text_.size()),
+            "not valid JSON: " + detail::cause_of(problem));
     return false;
   }
 
@@ -95,15 +63,9 @@ class Builder {
   void fail_at(uint64_t where, std::string message) {
     error_ = fail(Code::kCorrupt, std::move(message)).at_offset(where);
   }
-  /// The parser quotes the last token, of any length.
-  static std::string printable(std::string_view what) {
-    constexpr size_t kMost = 160;
-    std::string quoted = json_quote(what.substr(0, kMost));
-    return quoted.substr(1, quoted.size() - 2) + (what.size() > kMost ? "..." : "");
-  }
   bool open(bool is_object) {
-    if (stack_.size() == kMaxDepth) {
-      fail_at(offset() - 1, "JSON is nested deeper than " + std::to_string(kMaxDepth) + " levels");
+    if (stack_.size() == detail::kMaxJsonDepth) {
+      fail_at(offset() - 1, "JSON is nested deeper than " + std::to_string(detail::kMaxJsonDepth) + " levels");
       return false;
     }
     stack_.push_back({is_object});
@@ -160,8 +122,7 @@ Result<Json> parse_json(std::string_view text) {
     return fail(Code::kCorrupt, "not valid JSON: NUL byte").at_offset(nul);
   const char* cursor = text.data();
   Builder builder(text, &cursor);
-  CursorIterator begin(text.data(), &cursor), end(text.data() + text.size(), &cursor);
-  if (!Json::sax_parse(begin, end, &builder)) return std::move(builder.error());
+  if (!detail::sax_parse(text, &cursor, &builder)) return std::move(builder.error());
   return std::move(builder.document());
 }
 

@@ -1,7 +1,7 @@
 #include "shardwright/format/hub_index_full_parser.h"
 
+#include "shardwright/base/json_sax.h"
 #include "shardwright/base/text.h"
-#include "shardwright/format/json_sax.h"
 
 namespace shardwright {
 

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
+#include "shardwright/base/json_sax.h"
 #include "shardwright/base/text.h"
-#include "shardwright/format/json_sax.h"
 
 namespace shardwright {
 namespace {

@@ -1,4 +1,4 @@
-/// What the full parsers of large JSON texts share: nlohmann's SAX parser, told where it is, and strict where it is lax.
+/// What our parsers of JSON texts share: nlohmann's SAX parser, told where it is, and strict where it is lax.
 #pragma once
 
 #include <algorithm>
@@ -7,7 +7,7 @@
 #include <string_view>
 
 #include "shardwright/base/json.h"
-#include "shardwright/base/result.h"
+#include "shardwright/base/text.h"
 
 namespace shardwright::detail {
 
@@ -57,13 +57,21 @@ inline Status refuse_odd_bytes(std::string_view text, std::string_view what, uin
   return {};
 }
 
-/// nlohmann says "[json.exception.parse_error.101] parse error at line 1, column 2: cause"; this keeps the cause, but not the whole of a long token.
-inline Error not_json(std::string_view what, size_t position, const nlohmann::detail::exception& exception,
-                      uint64_t base) {
+/// nlohmann says "[json.exception.parse_error.101] parse error at line 1, column 2: cause"; this keeps the cause, but not the whole of a
+/// token of any length that it quotes.
+inline std::string cause_of(const nlohmann::detail::exception& exception) {
+  constexpr size_t kMost = 160;
   std::string_view cause = exception.what();
   if (auto at = cause.find("] "); at != cause.npos) cause.remove_prefix(at + 2);
   if (auto at = cause.find(": "); cause.starts_with("parse error at") && at != cause.npos) cause.remove_prefix(at + 2);
-  return fail(Code::kCorrupt, std::string(what) + " is not JSON: " + std::string(cause.substr(0, 160)))
+  std::string quoted = json_quote(cause.substr(0, kMost));
+  return quoted.substr(1, quoted.size() - 2) + (cause.size() > kMost ? "..." : "");
+}
+
+/// position: as nlohmann counts it, from 1; 0 before the first character.
+inline Error not_json(std::string_view what, size_t position, const nlohmann::detail::exception& exception,
+                      uint64_t base) {
+  return fail(Code::kCorrupt, std::string(what) + " is not JSON: " + cause_of(exception))
       .at_offset(base + (position == 0 ? 0 : position - 1));
 }
 
