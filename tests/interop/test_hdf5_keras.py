@@ -116,6 +116,13 @@ def test_sharding_is_keras_own(shardwright, tmp_path, model, limit_bytes):
     forget(model)
     model.load_weights(tmp_path / "ours" / "m.weights.json")
     assert np.array_equal(predictions(model), before)
+    # A lost index is made again from the shards; in a process of its own, too.
+    index = tmp_path / "ours" / "m.weights.json"
+    for args in ([], ["--isolate"]):
+        index.unlink()
+        rebuilt = shardwright.json("reindex", index, *args)
+        assert rebuilt["shards"] == len(files) - 1 and rebuilt["added"]
+        assert json.loads(index.read_text()) == ours
     # And Keras's own shards, merged by us.
     shardwright.copy(tmp_path / "keras" / "m.weights.json", tmp_path / "merged.weights.h5")
     forget(model)

@@ -15,7 +15,8 @@ namespace shardwright {
 struct JobOptions {
   PlanOptions plan{};
   OpenOptions open{};
-  /// phase: "read", "write", "hash", "compare", "sync"; called about 10 times a second on the calling thread; false stops with kAborted.
+  /// phase: "copy", "sync" (once, before the commit), "read", "compare"; called about 10 times a second on the calling thread; false stops
+  /// with kAborted.
   std::function<bool(std::string_view phase, uint64_t done, uint64_t total)> progress{};
 };
 
@@ -88,9 +89,9 @@ struct TensorHash {
 Result<std::vector<TensorHash>> hash_checkpoint(const std::string& path, bool write, const JobOptions& options);
 
 struct ReindexSummary {
-  std::string index;  ///< file written
-  uint64_t tensors = 0, shards = 0;
-  std::vector<std::string> added, removed, moved;  ///< tensor names, against the old index
+  std::string index;                               ///< file written
+  uint64_t tensors = 0, shards = 0;                ///< lines of the index (for Keras one a layer), and files it names
+  std::vector<std::string> added, removed, moved;  ///< lines, against the old index
 };
 /// Rebuilds the index of a sharded set from the headers of its shards.
 Result<ReindexSummary> reindex_checkpoint(const std::string& directory, bool dry_run, const JobOptions& options);

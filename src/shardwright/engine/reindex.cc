@@ -1,5 +1,6 @@
 #include <filesystem>
 #include <map>
+#include <set>
 
 #include "shardwright/base/json.h"
 #include "shardwright/engine/jobs.h"
@@ -11,14 +12,24 @@ namespace fs = std::filesystem;
 
 constexpr uint64_t kMaxIndexBytes = GiB;
 
-/// name -> file(s) as text; empty for an index that cannot be read, which is why one rebuilds it.
-std::map<std::string, std::string> weight_map(View bytes) {
-  std::map<std::string, std::string> out;
+/// What an index says: name -> file, or list of files, as JSON text; and all files.
+struct WeightMap {
+  std::map<std::string, std::string> lines;
+  std::set<std::string> files;
+};
+
+/// Empty for an index that cannot be read, which is why one rebuilds it.
+WeightMap weight_map(View bytes) {
+  WeightMap out;
   auto json = parse_json(text_of(bytes));
   if (!json.ok() || !json->is_object()) return out;
   auto at = json->find("weight_map");
   if (at == json->end() || !at->is_object()) return out;
-  for (const auto& [name, file] : at->items()) out.emplace(name, file.dump());
+  for (const auto& [name, value] : at->items()) {
+    out.lines.emplace(name, value.dump());
+    for (const auto& file : value.is_array() ? value : Json::array({value}))
+      if (file.is_string()) out.files.insert(file.get<std::string>());
+  }
   return out;
 }
 
@@ -27,11 +38,11 @@ struct Rebuilt {
   Bytes bytes;
 };
 
-Result<Rebuilt> rebuild(Store& store, const std::string& at, const std::string& path) {
+Result<Rebuilt> rebuild(Store& store, const std::string& at, const std::string& path, const OpenOptions& options) {
   std::optional<Error> first;
   for (const Format* format : format_table()) {
     if (format->rebuild_index == nullptr) continue;
-    auto built = format->rebuild_index(store, at);
+    auto built = format->rebuild_index(store, at, options);
     if (built.ok()) return Rebuilt{std::move(built->first), std::move(built->second)};
     // "Nothing of mine here" is no reason to stop; a broken shard is.
     if (built.error().code != Code::kNotFound) return std::move(built.error());
@@ -43,7 +54,7 @@ Result<Rebuilt> rebuild(Store& store, const std::string& at, const std::string& 
 
 }  // namespace
 
-Result<ReindexSummary> reindex_checkpoint(const std::string& path, bool dry_run, const JobOptions&) {
+Result<ReindexSummary> reindex_checkpoint(const std::string& path, bool dry_run, const JobOptions& options) {
   std::error_code error;
   fs::path given(path);
   bool directory = fs::is_directory(given, error);
@@ -52,9 +63,9 @@ Result<ReindexSummary> reindex_checkpoint(const std::string& path, bool dry_run,
   if (!fs::is_directory(root, error)) return fail(Code::kNotFound, "no such directory").at_path(root.string());
   SHARDWRIGHT_ASSIGN(auto store, open_file_store(root.string()));
   SHARDWRIGHT_TRY(store->recover(""));
-  SHARDWRIGHT_ASSIGN(auto rebuilt, rebuild(*store, directory ? "" : given.filename().string(), path));
+  SHARDWRIGHT_ASSIGN(auto rebuilt, rebuild(*store, directory ? "" : given.filename().string(), path, options.open));
   auto now = weight_map(rebuilt.bytes);
-  std::map<std::string, std::string> before;
+  WeightMap before;
   SHARDWRIGHT_ASSIGN(auto size, store->size(rebuilt.key));
   if (size) {
     SHARDWRIGHT_ASSIGN(auto bytes, read_object(*store, rebuilt.key, kMaxIndexBytes));
@@ -62,19 +73,17 @@ Result<ReindexSummary> reindex_checkpoint(const std::string& path, bool dry_run,
   }
   ReindexSummary summary;
   summary.index = store->describe(rebuilt.key);
-  summary.tensors = now.size();
-  std::map<std::string, int> files;
-  for (const auto& [name, file] : now) {
-    ++files[file];
-    auto old = before.find(name);
-    if (old == before.end())
+  summary.tensors = now.lines.size();
+  summary.shards = now.files.size();
+  for (const auto& [name, file] : now.lines) {
+    auto old = before.lines.find(name);
+    if (old == before.lines.end())
       summary.added.push_back(name);
     else if (old->second != file)
       summary.moved.push_back(name);
   }
-  for (const auto& [name, file] : before)
-    if (!now.contains(name)) summary.removed.push_back(name);
-  summary.shards = files.size();
+  for (const auto& [name, file] : before.lines)
+    if (!now.lines.contains(name)) summary.removed.push_back(name);
   if (dry_run) return summary;
   SHARDWRIGHT_ASSIGN(auto transaction, store->begin(""));
   SHARDWRIGHT_TRY(write_object(*transaction, rebuilt.key, rebuilt.bytes));

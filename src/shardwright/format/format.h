@@ -98,7 +98,7 @@ struct Format {
   Result<std::unique_ptr<Draft>> (*draft)(const Catalog& want, const WriteOptions&);
   /// Key and bytes of the index that the shards themselves call for; nullptr where a format has none. Shards are found by the old index's
   /// name pattern; an old index need not be there.
-  Result<std::pair<std::string, Bytes>> (*rebuild_index)(Store&, std::string_view at) = nullptr;
+  Result<std::pair<std::string, Bytes>> (*rebuild_index)(Store&, std::string_view at, const OpenOptions&) = nullptr;
 };
 
 std::span<const Format* const> format_table();

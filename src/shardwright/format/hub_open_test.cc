@@ -283,7 +283,7 @@ TEST_F(HubOpen, OnlyHeadersAreRead) {
 TEST_F(HubOpen, Reindex) {
   auto rebuilt = [&](std::string at = "") -> std::string {
     store = std::move(*open_file_store(directory.path()));
-    auto index = kSafetensors.rebuild_index(*store, at);
+    auto index = kSafetensors.rebuild_index(*store, at, {});
     return index.ok() ? index->first + "\n" + std::string(text_of(index->second)) : index.error().text();
   };
   std::string right = R"(model.safetensors.index.json

@@ -103,7 +103,8 @@ Result<std::vector<std::string>> shards_of(Store& store, Old& old) {
   return shards;
 }
 
-Result<Bytes> index_of(Store& store, const Old& old, const std::vector<std::string>& shards) {
+Result<Bytes> index_of(Store& store, const Old& old, const std::vector<std::string>& shards,
+                       const OpenOptions& options) {
   std::vector<std::string> keys;
   for (const auto& shard : shards) keys.push_back(old.prefix + shard);
   struct Entry {
@@ -124,7 +125,7 @@ Result<Bytes> index_of(Store& store, const Old& old, const std::vector<std::stri
     ++shard;
     return {};
   };
-  SHARDWRIGHT_TRY(read_safetensors_files(store, keys, kMaxSafetensorsHeader, each));
+  SHARDWRIGHT_TRY(read_safetensors_files(store, keys, options.max_metadata_bytes, each));
   std::vector<uint32_t> by_name(entries.size());
   for (uint32_t i = 0; i < by_name.size(); ++i) by_name[i] = i;
   std::sort(by_name.begin(), by_name.end(), [&](uint32_t a, uint32_t b) { return entries[a].name < entries[b].name; });
@@ -145,7 +146,7 @@ Result<Bytes> index_of(Store& store, const Old& old, const std::vector<std::stri
 
 }  // namespace
 
-Result<std::pair<std::string, Bytes>> rebuild_hub_index(Store& store, std::string_view at) {
+Result<std::pair<std::string, Bytes>> rebuild_hub_index(Store& store, std::string_view at, const OpenOptions& options) {
   Old old;
   if (!at.empty() && !at.ends_with(kHubIndexEnding))
     return fail(Code::kNotFound, "not the name of an index")
@@ -162,7 +163,7 @@ Result<std::pair<std::string, Bytes>> rebuild_hub_index(Store& store, std::strin
   };
   auto shards = shards_of(store, old);
   if (!shards.ok()) return place(std::move(shards.error()));
-  auto bytes = index_of(store, old, *shards);
+  auto bytes = index_of(store, old, *shards, options);
   if (!bytes.ok()) return place(std::move(bytes.error()));
   return std::pair{old.index, std::move(*bytes)};
 }

@@ -8,7 +8,7 @@
 
 #include "shardwright/base/bytes.h"
 #include "shardwright/base/result.h"
-#include "shardwright/store/store.h"
+#include "shardwright/format/format.h"
 
 namespace shardwright {
 
@@ -36,6 +36,6 @@ std::vector<std::string> hub_set_members(Store& store, std::string_view at);
 
 /// Format::rebuild_index: the index that the headers of the shards call for, metadata of the old one kept.
 /// Errors: kNotFound: no shards, some of the numbered ones missing, shards of several sets; kCorrupt: a header, a tensor in two shards.
-Result<std::pair<std::string, Bytes>> rebuild_hub_index(Store& store, std::string_view at);
+Result<std::pair<std::string, Bytes>> rebuild_hub_index(Store& store, std::string_view at, const OpenOptions& options);
 
 }  // namespace shardwright

@@ -267,9 +267,20 @@ std::map<std::string, std::map<uint64_t, std::string>> find_shards(std::span<con
   return found;
 }
 
+/// The datasets of one shard, under their paths: what an index is made of.
+Result<Catalog> datasets_of(Store& store, const std::string& file, const OpenOptions& options) {
+  return isolate_if_asked(options, [&](const OpenOptions& inner) -> Result<Catalog> {
+    SHARDWRIGHT_ASSIGN(auto region, hdf5_region(store, file));
+    SHARDWRIGHT_ASSIGN(auto contents, read_hdf5(region, inner));
+    for (auto& tensor : contents.tensors) tensor.name = tensor.path;
+    return hdf5_catalog(contents, region, inner);
+  });
+}
+
 }  // namespace
 
-Result<std::pair<std::string, Bytes>> rebuild_keras_index(Store& store, std::string_view at) {
+Result<std::pair<std::string, Bytes>> rebuild_keras_index(Store& store, std::string_view at,
+                                                          const OpenOptions& options) {
   SHARDWRIGHT_ASSIGN(auto keys, store.list(""));
   auto found = find_shards(keys);
   auto wanted = at.empty() && found.size() == 1 ? found.begin() : found.find(keras_base_name(at));
@@ -282,13 +293,13 @@ Result<std::pair<std::string, Bytes>> rebuild_keras_index(Store& store, std::str
   KerasIndexBuilder builder;
   double total = 0;
   for (const auto& [number, file] : wanted->second) {
-    SHARDWRIGHT_ASSIGN(auto region, hdf5_region(store, file));
-    SHARDWRIGHT_ASSIGN(auto contents, read_hdf5(region, {}));
+    SHARDWRIGHT_ASSIGN(auto datasets, datasets_of(store, file, options));
     auto place = static_cast<uint32_t>(builder.index.files.size());
     builder.index.files.push_back(file);
-    for (const auto& tensor : contents.tensors) {
-      builder.add(parent_path(tensor.path), place);
-      if (!tensor.again) total += keras_size(tensor.dtype, tensor.shape);
+    for (TensorId id = 0; id < datasets.size(); ++id) {
+      auto spec = datasets.spec(id);
+      builder.add(parent_path(spec.name), place);
+      if (datasets.same_as(id) == id) total += keras_size(spec.dtype, spec.shape);
     }
   }
   builder.index.total_size = total;
