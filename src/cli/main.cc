@@ -18,7 +18,7 @@ int exit_code_of(const Error& error) {
 
 Error explained(Error error) {
   if (error.code == Code::kAborted && interrupted()) {
-    error.message = "interrupted; what was begun was removed, the target is as it was";
+    error.message = "interrupted; unfinished files were removed";
     error.hint.clear();
   }
   return error;

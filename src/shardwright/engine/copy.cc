@@ -37,7 +37,9 @@ class Copy {
     SHARDWRIGHT_TRY(prepare());
     if (request_.dry_run) return summarize();
     SHARDWRIGHT_TRY(write());
-    if (request_.manifest) SHARDWRIGHT_TRY(certify());
+    if (auto status = request_.manifest ? certify() : Status{}; !status.ok())
+      return std::move(status.error())
+          .within("while a manifest was made for '" + request_.target + "', which is written");
     return summarize();
   }
 
