@@ -54,12 +54,9 @@ test-tsan: system-packages-test
 	@$(BUILD) build-tsan -j $(JOBS)
 	$(NO_RANDOM) ctest --test-dir build-tsan -j $(JOBS) --output-on-failure
 
-# What CI runs of them (see CONTRIBUTING.md).
-test-python-quick: build system-packages-test python-test
-	SHARDWRIGHT_BIN=$(CURDIR)/build/shardwright .venv/bin/python -m pytest tests -q -m "not alone" -n $(JOBS)
-
 # Tests that measure the process or the clock are marked `alone` and run one by one, after the others.
-test-python: test-python-quick
+test-python: build system-packages-test python-test python
+	SHARDWRIGHT_BIN=$(CURDIR)/build/shardwright .venv/bin/python -m pytest tests -q -m "not alone" -n $(JOBS)
 	SHARDWRIGHT_BIN=$(CURDIR)/build/shardwright .venv/bin/python -m pytest tests -q -m alone
 
 bench: system-packages python-test
