@@ -11,7 +11,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "src"
 
 # Rank of each folder; a file may include its own folder and those of lower rank.
-# Folders of one rank do not know each other, but for those named in BESIDE.
+# Folders of one rank do not know each other.
 RANK = {
     "base": 0,
     "tensor": 1, "codec": 1, "store": 1,
@@ -20,8 +20,6 @@ RANK = {
     "manager": 4,
     "cli": 5, "python": 5,
 }
-# A catalogue says which rank holds a piece, so format/ names comm/ in its contract.
-BESIDE = {("format", "comm")}
 
 # Third-party header -> the files (under src/) that may include it. Tests make inputs with them, so tests are free.
 DOORS = {
@@ -68,7 +66,7 @@ def check_include(relative: str, header: str, is_test: bool) -> str | None:
         there = layer_of(header)
         if there not in RANK:
             return f"includes {header}: no such layer"
-        if there == here or RANK[there] < RANK[here] or (here, there) in BESIDE:
+        if there == here or RANK[there] < RANK[here]:
             return None
         return f"includes {header}: {here}/ may not know {there}/"
     if header in FORBIDDEN and here not in ("cli", "python"):

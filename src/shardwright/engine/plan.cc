@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <thread>
 
-#include "shardwright/base/checksum.h"
 #include "shardwright/base/text.h"
 #include "shardwright/engine/task.h"
 #include "shardwright/format/coverage.h"
@@ -217,29 +216,6 @@ class Planner {
   uint64_t distinct_ = 0, largest_part_ = 0;
   bool irregular_ = false;
 };
-
-}  // namespace
-
-std::string Plan::fingerprint() const {
-  std::string text = fmt::format("{} {} {}\n", options.part_bytes, options.memory_bytes, options.checksums);
-  for (const auto& object : from.objects()) text += fmt::format("< {} {}\n", object.key, object.size);
-  for (const auto& object : objects) text += fmt::format("> {} {}\n", object.key, object.size);
-  for (const auto& lane : lanes)
-    for (const auto& move : lane.moves)
-      text += fmt::format("{} {} {} {} {}\n", move.from, move.to, move.segment, move.source_piece,
-                          static_cast<int>(move.mode));
-  auto catalogue = [&](const Catalog& catalog) {
-    for (TensorId id = 0; id < catalog.size(); ++id) {
-      auto spec = catalog.spec(id);
-      text += fmt::format("{} {} {}\n", spec.name, dtype_row(spec.dtype).name, shape_text(spec.shape));
-    }
-  };
-  catalogue(from);
-  catalogue(to);
-  return xxh3_128(view_of(text)).hex();
-}
-
-namespace {
 
 /// Smaller parts need less of what goes with them (scratch for chunks, conversions): tried before a plan is refused.
 template <class Make>

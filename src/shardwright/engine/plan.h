@@ -53,8 +53,6 @@ class Plan {
     double reread = 1.0;         ///< read_bytes / distinct source bytes
   };
   Summary summary;
-  /// XXH3-128 of sources, targets and options: equal plans, equal text.
-  std::string fingerprint() const;
 
   Catalog from, to;
   PlanOptions options;

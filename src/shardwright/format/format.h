@@ -8,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "shardwright/comm/comm.h"
 #include "shardwright/format/catalog.h"
 #include "shardwright/store/store.h"
 

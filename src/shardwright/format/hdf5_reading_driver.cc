@@ -33,7 +33,7 @@ struct Hdf5Input::State {
           .with_found(fmt::format("{} bytes", region.size))
           .with_expected(fmt::format("{} bytes more from there", into.size()));
     if (into.size() > most_at_once)
-      return fail(Code::kResourceExhausted, "one HDF5 metadata object is larger than the limit (--max-metadata)")
+      return fail(Code::kResourceExhausted, "one HDF5 metadata object is larger than the limit")
           .at_offset(offset)
           .with_found(fmt::format("{} bytes", into.size()))
           .with_expected(fmt::format("at most {}", most_at_once));
