@@ -214,10 +214,40 @@ def bent():
         data[at + 8:at + 16] = struct.pack("<Q", 1 << 50)
     bend("plain.weights.h5", "heap_of_a_petabyte.weights.h5", huge_heap)
 
+    def nowhere_heap(data):  # the library's accumulator of metadata adds its length to that
+        at = data.index(b"HEAP")
+        data[at + 24:at + 32] = struct.pack("<Q", (1 << 64) - 1)
+    bend("plain.weights.h5", "heap_at_no_address.weights.h5", nowhere_heap)
+
     def tree(data):
         at = data.index(b"TREE")
         data[at + 6:at + 8] = struct.pack("<H", 0xffff)
     bend("plain.weights.h5", "tree_with_too_many_entries.weights.h5", tree)
+
+
+def heaps():
+    """Strings lie in global heaps, which libhdf5 1.10 believes."""
+    def labelled(f):
+        plain(f)
+        f["layers/dense/vars"].attrs["name"] = "dense_layer_1"
+    make("string.weights.h5", labelled)
+    data = path("string.weights.h5").read_bytes()
+    heap = data.index(b"GCOL")
+    reference = data.index(struct.pack("<IQI", len("dense_layer_1"), heap, 1))
+
+    def bent_at(name, at, layout, *values):
+        def change(data):
+            struct.pack_into(layout, data, at, *values)
+        bend("string.weights.h5", f"string_{name}.weights.h5", change)
+    bent_at("heap_gone", heap, "<4s", b"GONE")
+    bent_at("heap_of_no_size", heap + 8, "<Q", 8)
+    bent_at("heap_of_a_petabyte", heap + 8, "<Q", 1 << 50)
+    bent_at("heap_free_for_ever", heap + 16, "<HHIQ", 0, 0, 0, 0)  # the library never gets past it
+    bent_at("object_larger_than_heap", heap + 24, "<Q", (1 << 64) - 16)
+    bent_at("object_smaller_than_string", heap + 24, "<Q", 2)
+    bent_at("object_absent", reference + 12, "<I", 5)
+    bent_at("reference_beyond_the_end", reference + 4, "<Q", (1 << 64) - 8)
+    bent_at("too_long", reference, "<I", 1 << 31)
 
 
 def sharded():
@@ -263,6 +293,7 @@ def main():
     bombs()
     types()
     bent()
+    heaps()
     sharded()
 
 

@@ -54,7 +54,7 @@ Status Reader::check_layout() {
 }
 
 Status Reader::name_opaque() {
-  SHARDWRIGHT_ASSIGN(auto text, read_string_attribute(dataset, "dtype"));
+  SHARDWRIGHT_ASSIGN(auto text, read_string_attribute(input, dataset, "dtype"));
   if (!text)
     return fail(Code::kUnsupported, "opaque dataset without a `dtype` attribute: nothing says what its bytes mean")
         .with_found(info.text)

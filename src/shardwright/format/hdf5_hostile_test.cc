@@ -63,6 +63,18 @@ constexpr Lie kLies[] = {
     {"heap_destroyed.weights.h5", Code::kCorrupt, "", nullptr},
     {"heap_of_a_petabyte.weights.h5", Code::kCorrupt, "", nullptr},
     {"tree_with_too_many_entries.weights.h5", Code::kCorrupt, "", nullptr},
+    {"heap_at_no_address.weights.h5", Code::kCorrupt, "beyond the end of the file", nullptr},
+    {"string_heap_gone.weights.h5", Code::kCorrupt, "no HDF5 global heap where a string should lie",
+     "layers/dense/vars"},
+    {"string_heap_of_no_size.weights.h5", Code::kCorrupt, "smaller than its header", "layers/dense/vars"},
+    {"string_heap_of_a_petabyte.weights.h5", Code::kCorrupt, "ends beyond the end of the file", "layers/dense/vars"},
+    {"string_heap_free_for_ever.weights.h5", Code::kCorrupt, "(found no such object", "layers/dense/vars"},
+    {"string_object_larger_than_heap.weights.h5", Code::kCorrupt, "larger than the heap", "layers/dense/vars"},
+    {"string_object_smaller_than_string.weights.h5", Code::kCorrupt, "found 2 bytes, expected 13 bytes in object 1",
+     "layers/dense/vars"},
+    {"string_object_absent.weights.h5", Code::kCorrupt, "expected 13 bytes in object 5", "layers/dense/vars"},
+    {"string_reference_beyond_the_end.weights.h5", Code::kCorrupt, "beyond the end of the file", "layers/dense/vars"},
+    {"string_too_long.weights.h5", Code::kResourceExhausted, "attribute is too long", "layers/dense/vars"},
     {"missing_shard/x.weights.json", Code::kNotFound,
      "1 of 2 shards that the index names are missing: x_00001.weights.h5", nullptr},
     {"missing_first_shard/x.weights.json", Code::kNotFound, "missing: x_00000.weights.h5", nullptr},
@@ -86,7 +98,7 @@ constexpr Lie kOdd[] = {
     {"renamed_index/y.weights.json", Code::kCorrupt, "renamed without its shards", nullptr},
 };
 
-constexpr const char* kGood[] = {"plain.weights.h5", "good_set/x.weights.json"};
+constexpr const char* kGood[] = {"plain.weights.h5", "string.weights.h5", "good_set/x.weights.json"};
 /// No HDF5 at all: no format claims them (their error is open_checkpoint's).
 constexpr const char* kNotOurs[] = {"empty.weights.h5", "lfs_pointer.weights.h5", "html_page.weights.h5"};
 

@@ -101,9 +101,9 @@ Status Walker::check_link(const Link& link) const {
 
 Status Walker::read_group_attributes(hid_t group, Hdf5GroupInfo& info) {
   if (!is_vars_group(info.path)) return {};
-  SHARDWRIGHT_ASSIGN(auto label, read_string_attribute(group, "name"));
+  SHARDWRIGHT_ASSIGN(auto label, read_string_attribute(input_, group, "name"));
   info.label = label.value_or("");
-  SHARDWRIGHT_ASSIGN(auto name, read_name_attribute(group));
+  SHARDWRIGHT_ASSIGN(auto name, read_name_attribute(input_, group));
   info.tensor_name = std::move(name);
   return {};
 }
@@ -185,7 +185,7 @@ Status Walker::add_dataset(hid_t dataset, const Link& link, const std::string& p
   tensor.path = path;
   tensor.group = group;
   tensor.address = link.address;
-  auto name = read_name_attribute(dataset);
+  auto name = read_name_attribute(input_, dataset);
   if (!name.ok()) return options_.report(located(name.error(), path));
   tensor.name = name_of(*name, path, group);
   auto& last = contents_.groups[group].last_address;
@@ -252,7 +252,7 @@ Result<Hdf5Contents> Walker::walk() {
   H5O_info_t info{};
   if (!root.ok() || H5Oget_info2(root.get(), &info, H5O_INFO_BASIC) < 0)
     return located(input_.error("cannot open the root group"), "");
-  auto metadata = read_string_attribute(root.get(), "shardwright_metadata");
+  auto metadata = read_string_attribute(input_, root.get(), "shardwright_metadata");
   if (!metadata.ok()) return located(std::move(metadata.error()), "");
   SHARDWRIGHT_TRY(visit_group(root.get(), info.addr, "", 0));
   contents_.metadata = metadata->value_or("");

@@ -9,7 +9,9 @@
 
 namespace shardwright {
 
-/// An HDF5 file opened for reading. Only metadata goes through the library; a cache of 4 KiB blocks (4 MiB) stands between it and the store.
+constexpr size_t kMaxHdf5TextBytes = 64 * 1024;  ///< of an attribute; HDF5's headers hold no more
+
+/// An HDF5 file opened for reading. Only metadata goes through the library, and no global heap (hdf5_global_heap.h); a cache of 4 KiB blocks (4 MiB) stands between it and the store.
 /// REQUIRES: Hdf5Lock held by the user from open() to destruction.
 class Hdf5Input {
  public:
@@ -29,6 +31,10 @@ class Hdf5Input {
     uint32_t filter_mask;     ///< bit i: filter i was left out
   };
   Result<std::optional<Chunk>> chunk(hid_t dataset, const hsize_t* first_element) const;
+
+  /// A variable-length string by its stored reference, up to its first NUL. Errors: kCorrupt for a heap that lies, kResourceExhausted for
+  /// one string over 64 KiB, or when heaps overlap so that reading them would take far more than the file's size.
+  Result<std::string> heap_text(View reference) const;
 
   struct State;
 

@@ -5,6 +5,9 @@
 #include <array>
 #include <cstring>
 
+#include "shardwright/format/hdf5_global_heap.h"
+#include "shardwright/format/hdf5_reading_driver.h"
+
 namespace shardwright {
 namespace {
 
@@ -201,8 +204,6 @@ Hdf5StoredType hdf5_type_of(DType dtype) {
 
 namespace {
 
-constexpr size_t kMaxAttributeBytes = 64 * 1024;
-
 /// Opened when it is there. Errors: kCorrupt.
 Result<std::optional<Hdf5Attribute>> open_attribute(hid_t object, const char* name) {
   htri_t there = H5Aexists(object, name);
@@ -213,29 +214,50 @@ Result<std::optional<Hdf5Attribute>> open_attribute(hid_t object, const char* na
   return std::optional(std::move(attribute));
 }
 
-Result<std::optional<std::string>> read_variable_string(hid_t attribute, hid_t stored) {
-  char* text = nullptr;
-  if (H5Aread(attribute, stored, &text) < 0) return hdf5_error("cannot read an HDF5 attribute");
-  if (text == nullptr) return std::string();
-  if (strnlen(text, kMaxAttributeBytes + 1) > kMaxAttributeBytes) {
-    H5free_memory(text);
-    return fail(Code::kResourceExhausted, "HDF5 attribute is too long");
-  }
-  return take_string(text);
+constexpr const char* kReferenceTag = "shardwright heap reference";
+
+/// The library's hook for a conversion it has not: a stored variable-length string stays the reference that it is.
+herr_t keep_reference(hid_t from, hid_t to, H5T_cdata_t* data, size_t, size_t, size_t, void*, void*, hid_t) {
+  if (data->command != H5T_CONV_INIT) return 0;
+  data->need_bkg = H5T_BKG_NO;
+  char* tag = H5Tget_tag(to);
+  bool ours = tag != nullptr && std::string_view(tag) == kReferenceTag;
+  H5free_memory(tag);
+  bool same_size = H5Tget_size(from) == Hdf5HeapReference::kBytes && H5Tget_size(to) == Hdf5HeapReference::kBytes;
+  return ours && same_size && H5Tis_variable_str(from) > 0 ? 0 : -1;
+}
+
+hid_t reference_type() {
+  static const hid_t id = [] {
+    hid_t type = H5Tcreate(H5T_OPAQUE, Hdf5HeapReference::kBytes);
+    H5Tset_tag(type, kReferenceTag);
+    auto text = copy_of(H5T_C_S1);
+    H5Tset_size(text.get(), H5T_VARIABLE);
+    H5Tregister(H5T_PERS_SOFT, kReferenceTag, text.get(), type, keep_reference);
+    return type;
+  }();
+  return id;
+}
+
+Result<std::optional<std::string>> read_variable_string(const Hdf5Input& input, hid_t attribute) {
+  Bytes reference(Hdf5HeapReference::kBytes);
+  if (H5Aread(attribute, reference_type(), reference.data()) < 0) return hdf5_error("cannot read an HDF5 attribute");
+  SHARDWRIGHT_ASSIGN(auto text, input.heap_text(reference));
+  return text;
 }
 
 }  // namespace
 
-Result<std::optional<std::string>> read_string_attribute(hid_t object, const char* name) {
+Result<std::optional<std::string>> read_string_attribute(const Hdf5Input& input, hid_t object, const char* name) {
   SHARDWRIGHT_ASSIGN(auto attribute, open_attribute(object, name));
   if (!attribute) return std::nullopt;
   Hdf5Type type(H5Aget_type(attribute->get()));
   Hdf5Space space(H5Aget_space(attribute->get()));
   if (H5Tget_class(type.get()) != H5T_STRING || H5Sget_simple_extent_type(space.get()) != H5S_SCALAR)
     return std::nullopt;
-  if (H5Tis_variable_str(type.get()) > 0) return read_variable_string(attribute->get(), type.get());
+  if (H5Tis_variable_str(type.get()) > 0) return read_variable_string(input, attribute->get());
   size_t bytes = H5Tget_size(type.get());
-  if (bytes > kMaxAttributeBytes) return fail(Code::kResourceExhausted, "HDF5 attribute is too long");
+  if (bytes > kMaxHdf5TextBytes) return fail(Code::kResourceExhausted, "HDF5 attribute is too long");
   std::string text(bytes, '\0');
   if (H5Aread(attribute->get(), type.get(), text.data()) < 0) return hdf5_error("cannot read an HDF5 attribute");
   text.resize(text.find('\0') == std::string::npos ? text.size() : text.find('\0'));
@@ -282,8 +304,8 @@ constexpr const char* kNameAttribute = "shardwright_name";
 
 }  // namespace
 
-Result<std::optional<std::string>> read_name_attribute(hid_t object) {
-  SHARDWRIGHT_ASSIGN(auto text, read_string_attribute(object, kNameAttribute));
+Result<std::optional<std::string>> read_name_attribute(const Hdf5Input& input, hid_t object) {
+  SHARDWRIGHT_ASSIGN(auto text, read_string_attribute(input, object, kNameAttribute));
   if (text) return text;
   SHARDWRIGHT_ASSIGN(auto attribute, open_attribute(object, kNameAttribute));
   if (!attribute) return std::nullopt;
@@ -291,7 +313,7 @@ Result<std::optional<std::string>> read_name_attribute(hid_t object) {
   Hdf5Space space(H5Aget_space(attribute->get()));
   hssize_t count = H5Sget_simple_extent_npoints(space.get());
   if (H5Tget_class(type.get()) != H5T_INTEGER || H5Tget_size(type.get()) != 1 || count < 1 ||
-      count > hssize_t{kMaxAttributeBytes})
+      count > hssize_t{kMaxHdf5TextBytes})
     return fail(Code::kCorrupt, "attribute `shardwright_name` is neither text nor bytes");
   std::string name(static_cast<size_t>(count), '\0');
   if (H5Aread(attribute->get(), type.get(), name.data()) < 0) return hdf5_error("cannot read an HDF5 attribute");
@@ -299,7 +321,7 @@ Result<std::optional<std::string>> read_name_attribute(hid_t object) {
 }
 
 Status write_name_attribute(hid_t object, const std::string& name) {
-  if (name.size() > kMaxAttributeBytes) return fail(Code::kUnsupported, "name is too long for an HDF5 attribute");
+  if (name.size() > kMaxHdf5TextBytes) return fail(Code::kUnsupported, "name is too long for an HDF5 attribute");
   // HDF5's strings end at a NUL.
   if (name.find('\0') == std::string::npos) return write_string_attribute(object, kNameAttribute, name);
   hsize_t count = name.size();

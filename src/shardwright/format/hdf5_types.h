@@ -10,6 +10,8 @@
 
 namespace shardwright {
 
+class Hdf5Input;
+
 /// What a dataset's type means. kOpaque: raw bytes whose dataset attribute `dtype` must say what they are. kNotNumbers: strings, references
 /// and the like, no tensors. kUnknown: numbers that no dtype of ours can hold.
 struct Hdf5TypeInfo {
@@ -35,11 +37,11 @@ Hdf5StoredType hdf5_type_of(DType dtype);
 
 /// Scalar string attribute, fixed or variable length. nullopt: no such attribute, or not a scalar string.
 /// Errors: kCorrupt (library), kResourceExhausted (longer than 64 KiB, which HDF5's headers cannot hold either).
-Result<std::optional<std::string>> read_string_attribute(hid_t object, const char* name);
+Result<std::optional<std::string>> read_string_attribute(const Hdf5Input& input, hid_t object, const char* name);
 /// One-dimensional (or empty) attribute of integers. nullopt as above, or more than 255 of them.
 Result<std::optional<std::vector<int64_t>>> read_integers_attribute(hid_t object, const char* name);
 /// Attribute `shardwright_name`: the tensor's true name where a path cannot be it. Text, or bytes where there is a NUL. nullopt: none.
-Result<std::optional<std::string>> read_name_attribute(hid_t object);
+Result<std::optional<std::string>> read_name_attribute(const Hdf5Input& input, hid_t object);
 Status write_name_attribute(hid_t object, const std::string& name);
 /// Variable-length UTF-8 scalar, as h5py makes it of a str.
 Status write_string_attribute(hid_t object, const char* name, const std::string& text);
