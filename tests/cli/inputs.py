@@ -36,6 +36,9 @@ def make_all(root):
     write_safetensors(root / "changed.safetensors", changed)
     make_sharded(root / "sharded", tensors)
     make_keras(root / "dense.weights.h5")
+    with h5py.File(root / "words.h5", "w") as f:
+        f["numbers"] = np.zeros(2, np.float32)
+        f["words"] = ["one", "two"]
     whole = (root / "small.safetensors").read_bytes()
     (root / "cut.safetensors").write_bytes(whole[:-8])
     (root / "pointer.safetensors").write_text(

@@ -20,7 +20,11 @@ class Copy {
   Copy(const CopyRequest& request, const JobOptions& options) : request_(request), options_(options) {}
 
   Result<CopySummary> run() {
-    SHARDWRIGHT_ASSIGN(source_, open_checkpoint(request_.source, options_.open));
+    std::vector<Error> remarks;
+    OpenOptions open = options_.open;
+    open.remarks = &remarks;
+    SHARDWRIGHT_ASSIGN(source_, open_checkpoint(request_.source, open));
+    for (const auto& remark : remarks) source_.notes.push_back(remark.text());
     return run_from_source();
   }
 
@@ -83,7 +87,7 @@ class Copy {
     write.max_shard_bytes = target_.max_shard_bytes;
     write.strict = request_.strict;
     if (target_.format == &kKerasArchive) {
-      bool there = target_.exists;
+      bool there = std::ranges::find(target_.old_members, target_.name) != target_.old_members.end();
       if (!there && source_.format != &kKerasArchive)
         return fail(Code::kInvalidArgument, "weights alone make no .keras archive")
             .at_path(request_.target)

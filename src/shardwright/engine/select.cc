@@ -89,6 +89,8 @@ Result<Selected> select_tensors(const Catalog& from, const Selection& selection)
     auto [first, fresh] = kept.emplace(from.same_as(id), target);
     if (!fresh) builder.tie(target, first->second);
   }
+  if (out.origin.empty() && from.size() > 0)
+    return fail(Code::kNotFound, "no tensor is left to copy").with_hint("--include and --exclude leave none");
   for (const auto& key : from.value_keys()) builder.set_value(key, *from.value(key));
   for (const auto& file : from.side_files()) builder.add_side_file(file);
   SHARDWRIGHT_ASSIGN(out.want, builder.build(/*partial=*/true));

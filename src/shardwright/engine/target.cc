@@ -53,27 +53,51 @@ bool inside(const fs::path& inner, const fs::path& outer) {
   return at.first == outer.end() && at.second != inner.end();
 }
 
-/// The set at the target now, and whether it is the source's own.
-void look_at_old_set(Target& target, const Checkpoint& source, const fs::path& directory) {
+/// What a reader of the directory, or of a name that copies give a file in it, may find there: one set a format.
+std::vector<std::string> places_in(const Target& target) {
+  if (!target.is_directory) return {target.name};
+  std::vector<std::string> places = {""};
+  for (const auto& rule : kNameRules)
+    if (!rule.default_name.empty()) places.emplace_back(rule.default_name);
+  return places;
+}
+
+/// The sets at the target now, entry points first.
+void find_old_sets(Target& target, Store& store) {
+  std::vector<std::string> entries, others;
+  auto add = [&](std::vector<std::string>& to, const std::string& member) {
+    if (std::ranges::find(entries, member) == entries.end() && std::ranges::find(others, member) == others.end())
+      to.push_back(member);
+  };
+  for (const auto& place : places_in(target)) {
+    if (!place.empty()) {
+      auto size = store.size(place);
+      if (!size.ok() || !*size) continue;
+    }
+    const Format* format = sniff_format(store, place);
+    if (format == nullptr && !place.empty() && place == target.name) format = target.format;
+    if (format == nullptr) continue;
+    target.exists = true;
+    auto members = format->members(store, place);
+    for (size_t i = 0; i < members.size(); ++i) {
+      // A directory may hold an index and a single file; either may be where some reader begins.
+      bool entry = i == 0 || (entries.size() == i && members[i].ends_with(".index.json"));
+      add(entry ? entries : others, members[i]);
+    }
+  }
+  target.old_entries = entries.size();
+  target.old_members = std::move(entries);
+  target.old_members.insert(target.old_members.end(), others.begin(), others.end());
+}
+
+/// What stands at the target now, and whether it is the source's own.
+void look_at_old_sets(Target& target, const Checkpoint& source, const fs::path& directory) {
   std::error_code error;
   if (!fs::is_directory(directory, error)) return;
   auto store = open_file_store(directory.string());
   if (!store.ok()) return;
-  const Format* old = target.name.empty() ? sniff_format(**store, "") : target.format;
-  if (!target.name.empty()) {
-    auto size = (*store)->size(target.name);
-    if (!size.ok() || !*size) return;
-    if (const Format* found = sniff_format(**store, target.name)) old = found;
-  }
-  target.exists = old != nullptr;
-  if (old == nullptr) return;
-  target.old_members = old->members(**store, target.name);
-  target.old_entries = std::min<size_t>(target.old_members.size(), 1);
-  auto stale_single = [&](const std::string& member) { return member.ends_with(".index.json"); };
-  // A directory may hold an index and a single file; either may be where some reader begins.
-  while (target.old_entries < target.old_members.size() && stale_single(target.old_members[target.old_entries]))
-    ++target.old_entries;
-  if (source.format == nullptr) return;  // memory is never the target
+  find_old_sets(target, **store);
+  if (!target.exists || source.format == nullptr) return;  // memory is never the target
   // The same set, both ways: one shard of it, or a file that two sets share by a link, is not the source itself.
   auto own = source.format->members(*source.store, source.at);
   auto is_own = [&](const std::string& member) {
@@ -137,7 +161,7 @@ Result<Target> resolve_target(const CopyRequest& request, const Checkpoint& sour
   target.directory = target.is_directory ? absolute.filename().string() : "";
   SHARDWRIGHT_ASSIGN(target.store, open_file_store(parent.string()));
   SHARDWRIGHT_ASSIGN(target.recovered, target.store->recover(target.directory));
-  look_at_old_set(target, source, target.is_directory ? absolute : parent);
+  look_at_old_sets(target, source, target.is_directory ? absolute : parent);
   if (target.exists && !target.own_source && !request.overwrite)
     return fail(Code::kAlreadyExists, "a checkpoint is there already")
         .at_path(request.target)

@@ -15,10 +15,11 @@ struct Target {
   std::string name;              ///< WriteOptions::name; "" = the directory's standard names
   const Format* format = nullptr;
   uint64_t max_shard_bytes = kUnknown;
-  bool is_directory = false;             ///< a directory of its own: side files go along
-  bool exists = false;                   ///< something that would be replaced
-  bool own_source = false;               ///< it is the source
-  std::vector<std::string> old_members;  ///< of the set there now, relative to the directory, entries first
+  bool is_directory = false;  ///< a directory of its own: side files go along
+  bool exists = false;        ///< something that would be replaced
+  bool own_source = false;    ///< it is the source
+  /// Of what is there now, relative to the directory, entries first. In a directory the sets of all formats: a reader may begin with any.
+  std::vector<std::string> old_members;
   size_t old_entries = 0;
   std::optional<std::string> recovered;  ///< what was finished or dropped there first: a sentence for the user
   /// Key in the transaction -> key in the store.

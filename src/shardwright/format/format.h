@@ -69,11 +69,14 @@ struct OpenOptions {
   bool isolate = false;                    ///< read HDF5 metadata in a child process
   uint64_t max_metadata_bytes = GiB;       ///< cap on any single metadata object
   std::vector<Error>* findings = nullptr;  ///< verify: collect and go on, instead of stopping at the first
+  std::vector<Error>* remarks = nullptr;   ///< without `findings`: what is odd but loadable, for a copy to warn of
 
   /// An error that makes the checkpoint wrong: collected when verifying (then ok), else returned.
   Status report(Error error) const;
-  /// Odd, but loadable (a surplus shard, a wrong total_size): collected when verifying, else dropped.
+  /// Odd, but loadable (a surplus shard, a wrong total_size): collected when verifying or where remarks are wanted, else dropped.
   void remark(Error error) const;
+  /// Where remarks go; nullptr: nowhere, so none need be looked for.
+  std::vector<Error>* remarked() const { return findings != nullptr ? findings : remarks; }
 };
 
 /// How sure sniff() is. A tie goes to the earlier row.

@@ -155,7 +155,7 @@ void remark_total_size(Store& store, const HubSet& set, const Json& metadata, ui
 }
 
 Status remark_surplus(Store& store, const HubSet& set, const HubLines& index, const OpenOptions& options) {
-  if (options.findings == nullptr) return {};
+  if (options.remarked() == nullptr) return {};
   SHARDWRIGHT_ASSIGN(auto keys, store.list(set.prefix));
   for (const auto& key : keys) {
     if (!is_shard_file_name(std::string_view(key).substr(set.prefix.size()), set.stem())) continue;

@@ -145,7 +145,7 @@ bool write_all(int fd, View bytes) {
   std::vector<Error> findings;
   OpenOptions inner = options;
   inner.isolate = false;
-  if (options.findings != nullptr) inner.findings = &findings;
+  (options.findings != nullptr ? inner.findings : inner.remarks) = &findings;
   Bytes answer;
   bool fenced = limit_memory(options.max_metadata_bytes + kRoomBytes) && forbid_system_calls();
   auto opened =
@@ -218,7 +218,7 @@ Result<Catalog> take_answer(View bytes, const OpenOptions& options) {
   std::vector<Error> findings;
   for (auto count = answer.number<uint64_t>(); count > 0 && !answer.bad; --count) findings.push_back(answer.error());
   if (answer.bad) return nonsense();
-  if (options.findings != nullptr) options.findings->insert(options.findings->end(), findings.begin(), findings.end());
+  if (auto* to = options.remarked()) to->insert(to->end(), findings.begin(), findings.end());
   if (!ok) return error;
   auto read = Catalog::deserialize(catalog);
   if (!read.ok()) return nonsense().with_found(read.error().text());

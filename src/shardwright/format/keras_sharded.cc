@@ -45,7 +45,11 @@ Result<KerasIndex> read_index(Store& store, const std::string& key, uint64_t cap
   auto bytes = read_object(store, key, std::min(cap, kMaxIndexBytes));
   if (!bytes.ok()) return std::move(bytes.error());
   auto index = parse_keras_index(text_of(*bytes));
-  if (!index.ok()) return std::move(index.error()).at_path(store.describe(key));
+  if (!index.ok()) {
+    auto kind = describe_magic(text_of(*bytes).substr(0, 512));
+    if (!kind.empty() && kind != "a JSON text") index.error().message = "not an index but " + kind;
+    return std::move(index.error()).at_path(store.describe(key));
+  }
   return index;
 }
 
@@ -167,7 +171,7 @@ Status ShardedReader::check_groups() {
 
 /// What loads, and is odd all the same.
 void ShardedReader::check_extras() {
-  if (options_.findings == nullptr) return;
+  if (options_.remarked() == nullptr) return;
   double total = 0;
   for (const auto& shard : shards_)
     for (const auto& tensor : shard.contents.tensors)

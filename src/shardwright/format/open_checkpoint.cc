@@ -12,6 +12,10 @@ namespace {
 namespace fs = std::filesystem;
 
 Error no_such_path(const fs::path& path) {
+  if (path.string().find("://") != std::string::npos)
+    return fail(Code::kUnsupported, "URLs cannot be opened")
+        .at_path(path.string())
+        .with_hint("download it first, e.g. `hf download OWNER/NAME --local-dir DIRECTORY`");
   std::error_code ignored;
   std::vector<std::string> beside;
   for (fs::directory_iterator entry(path.parent_path().empty() ? "." : path.parent_path(), ignored), end; entry != end;

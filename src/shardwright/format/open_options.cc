@@ -9,7 +9,7 @@ Status OpenOptions::report(Error error) const {
 }
 
 void OpenOptions::remark(Error error) const {
-  if (findings != nullptr) findings->push_back(std::move(error));
+  if (remarked() != nullptr) remarked()->push_back(std::move(error));
 }
 
 }  // namespace shardwright
