@@ -170,18 +170,17 @@ Result<std::string> Regex::substitute(std::string_view replacement, std::string_
   SHARDWRIGHT_ASSIGN(auto pieces, parse_replacement(code_->compiled, replacement));
   std::string out;
   size_t copied = 0, from = 0;
+  uint32_t options = 0;
   while (from <= text.size()) {
-    SHARDWRIGHT_ASSIGN(auto found, run(code_->compiled, code_->limits, code_->pattern, text, from, 0));
+    SHARDWRIGHT_ASSIGN(auto found, run(code_->compiled, code_->limits, code_->pattern, text, from, options));
     if (!found.matched) break;
     auto ends = pcre2_get_ovector_pointer(found.match.get());
     out += text.substr(copied, ends[0] - copied);
     for (const auto& piece : pieces)
       out += piece.group < 0 ? std::string_view(piece.text) : group(found, text, static_cast<uint32_t>(piece.group));
     copied = from = ends[1];
-    if (ends[0] != ends[1]) continue;
-    // After an empty match the search goes on behind the next character.
-    do ++from;
-    while (from < text.size() && (static_cast<unsigned char>(text[from]) & 0xC0) == 0x80);
+    // After an empty match the search goes on at the same place, for one that is not empty there.
+    options = ends[0] == ends[1] ? PCRE2_NOTEMPTY_ATSTART : 0;
   }
   if (copied < text.size()) out += text.substr(copied);
   return out;

@@ -20,6 +20,8 @@ TEST(Regex, SubstitutesAsPythonDoes) {
   EXPECT_EQ(sub("^model\\.", "", "model.model.x"), "model.x");
   EXPECT_EQ(sub("(a)|b", R"([\1])", "ab"), "[a][]");
   EXPECT_EQ(sub("", "-", "é"), "-é-");
+  EXPECT_EQ(sub("a*?", "-", "a.0"), "---.-0-");
+  EXPECT_EQ(sub("|é", "-", "éa"), "---a-");
   EXPECT_EQ(sub("a", R"(\\)", "xa"), "x\\");
 }
 

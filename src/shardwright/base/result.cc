@@ -62,7 +62,9 @@ Error errno_error(int error_number, std::string_view action, std::string path) {
     case EPERM:
     case EROFS: code = Code::kPermission; break;
     case ENOENT:
-    case ENOTDIR: code = Code::kNotFound; break;
+    case ENOTDIR:
+    case ENAMETOOLONG:
+    case ELOOP: code = Code::kNotFound; break;
     case EEXIST: code = Code::kAlreadyExists; break;
     default: break;
   }

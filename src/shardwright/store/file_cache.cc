@@ -130,7 +130,7 @@ Result<std::optional<uint64_t>> FileCache::size(std::string_view key) {
   struct stat info;
   std::string name(key);
   if (!directory || ::fstatat(directory->get(), name.c_str(), &info, 0) != 0) {
-    if (errno == ENOENT || errno == ENOTDIR) return std::optional<uint64_t>();
+    if (errno == ENOENT || errno == ENOTDIR || errno == ENAMETOOLONG) return std::optional<uint64_t>();
     return errno_error(errno, "cannot look at", path_of(key));
   }
   if (S_ISDIR(info.st_mode)) return std::optional<uint64_t>();
