@@ -17,10 +17,10 @@ void catch_interrupts() {
   action.sa_handler = on_signal;
   action.sa_flags = static_cast<int>(SA_RESETHAND | SA_RESTART);
   ::sigemptyset(&action.sa_mask);
-  for (int signal : {SIGINT, SIGTERM}) {
+  for (int signal : {SIGINT, SIGTERM, SIGHUP}) {
     struct sigaction before{};
     ::sigaction(signal, nullptr, &before);
-    if (before.sa_handler != SIG_IGN) ::sigaction(signal, &action, nullptr);  // nohup and background jobs ignore SIGINT
+    if (before.sa_handler != SIG_IGN) ::sigaction(signal, &action, nullptr);  // nohup and background jobs ignore theirs
   }
 }
 

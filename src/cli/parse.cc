@@ -130,6 +130,9 @@ Status complete(const Command* command, const std::vector<OptionRow>& rows, Argu
       origin = variable;
     }
     std::vector<std::string> values = arguments.all(row.name);
+    // A tensor may have the empty name: only globs may be empty.
+    if (!row.value.empty() && !row.repeats && std::find(values.begin(), values.end(), "") != values.end())
+      return usage(origin + " is empty", see_help(command));
     if (row.value.empty()) {
       std::vector<std::string> set;
       for (const std::string& text : values) {
@@ -157,6 +160,8 @@ Status check_arguments(const Command& command, const Arguments& arguments) {
     }
     std::string text = arguments.text(row.name);
     if (text.empty()) return usage(std::string(row.name) + " is empty", "usage: " + usage_line(command));
+    if (text == "-" && row.completes == Completes::kPath)
+      return usage(std::string(row.name) + " cannot be '-': a checkpoint is no stream", "a file of that name is './-'");
     if (!row.choices.empty() && ("|" + std::string(row.choices) + "|").find("|" + text + "|") == std::string::npos) {
       return usage(std::string(row.name) + " cannot be " + in_quotes(text), "one of " + std::string(row.choices));
     }

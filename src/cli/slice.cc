@@ -68,7 +68,7 @@ Result<Range> one_range(std::string_view part, int64_t extent, size_t dimension)
   if (at < 0 || at >= extent) {
     return fail(Code::kInvalidArgument,
                 "index " + std::string(part) + " is outside of dimension " + std::to_string(dimension))
-        .with_expected("0 to " + std::to_string(extent - 1));
+        .with_expected(extent == 0 ? "none: it has no elements" : "0 to " + std::to_string(extent - 1));
   }
   return Range{at, 1, 1, true};
 }

@@ -20,6 +20,8 @@ Result<std::vector<std::pair<std::string, std::string>>> read_rename_file(const 
   size_t slash = path.rfind('/');
   std::string folder = slash == path.npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
   std::string name = slash == path.npos ? path : path.substr(slash + 1);
+  if (name.empty())
+    return fail(Code::kInvalidArgument, "a directory is no file").at_path(path).within("in the file of --rename");
   SHARDWRIGHT_ASSIGN(std::unique_ptr<Store> store, open_file_store(folder));
   SHARDWRIGHT_ASSIGN(Bytes text, read_object(*store, name, kMaxRenameBytes));
   Result<Json> rules = parse_json(text_of(text));

@@ -19,6 +19,8 @@ using Indices = std::vector<int64_t>;
 
 /// Elements that are held at once when all are printed.
 constexpr uint64_t kBatch = 1 << 16;
+/// The short form has six values a dimension, each to the power of their number.
+constexpr uint64_t kMostShown = 1 << 20;
 
 /// The indices of one dimension that are printed.
 Indices shown_indices(const Range& range, bool short_form) {
@@ -39,9 +41,19 @@ std::vector<int64_t> result_shape(const std::vector<Range>& ranges) {
 
 Status print_short(Output& output, const TensorSource& source, const std::vector<Range>& ranges) {
   std::vector<int64_t> shape = result_shape(ranges);
-  bool short_form = element_count(shape).value_or(kUnknown) > kShortFormOver;
+  uint64_t count = element_count(shape).value_or(kUnknown);
+  bool short_form = count == 0 || count > kShortFormOver;  // nothing may have any extent in its other dimensions
   std::vector<Indices> indices;
-  for (const Range& range : ranges) indices.push_back(shown_indices(range, short_form));
+  uint64_t shown = 1;
+  for (const Range& range : ranges) {
+    indices.push_back(shown_indices(range, short_form));
+    shown = checked_mul(shown, indices.back().size()).value_or(kUnknown);
+  }
+  if (shown > kMostShown)
+    return fail(Code::kInvalidArgument, "too many dimensions to print, even in short form")
+        .at_tensor(std::string(source.spec().name))
+        .with_found(fmt::format("{} values", shown))
+        .with_hint("choose a part of it with --slice");
   SHARDWRIGHT_ASSIGN(std::vector<Element> elements, read_elements(source, indices));
   Catalog::Spec spec = source.spec();
   size_t width = output.width() == 0 ? 75 : std::min<size_t>(output.width() - 1, 75);

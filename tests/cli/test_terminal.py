@@ -118,7 +118,7 @@ def test_progress_says_nothing_elsewhere(run, large):
     assert run("SHARDWRIGHT_PROGRESS=never shardwright copy --overwrite large.safetensors out").stderr == ""
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_interrupt_leaves_nothing(large, environment, number):
     before = sorted(path.name for path in large.iterdir())
     process = subprocess.Popen(["shardwright", "copy", "--progress", "always", "--memory", "16MiB", "large.safetensors", "out"], cwd=large,

@@ -61,6 +61,9 @@ Result<ReindexSummary> reindex_checkpoint(const std::string& path, bool dry_run,
   fs::path root = directory ? given : given.parent_path();
   if (root.empty()) root = ".";
   if (!fs::is_directory(root, error)) return fail(Code::kNotFound, "no such directory").at_path(root.string());
+  if (!directory && !path.ends_with(".safetensors.index.json") && !path.ends_with(".weights.json"))
+    return fs::exists(given, error) ? fail(Code::kInvalidArgument, "neither a directory nor an index").at_path(path)
+                                    : fail(Code::kNotFound, "no such directory").at_path(path);
   SHARDWRIGHT_ASSIGN(auto store, open_file_store(root.string()));
   SHARDWRIGHT_TRY(store->recover(""));
   SHARDWRIGHT_ASSIGN(auto rebuilt, rebuild(*store, directory ? "" : given.filename().string(), path, options.open));
