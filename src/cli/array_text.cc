@@ -99,7 +99,10 @@ class FloatFormat {
     std::string text = signed_text(value, exponent_ ? scientific(dtype_, value) : positional(dtype_, value));
     size_t e = std::min(text.find('e'), text.size()), point = std::min(text.find('.'), e);
     size_t fraction = point < e ? e - point - 1 : 0;
-    if (exponent_) fraction = std::min<size_t>(fraction, 8);
+    if (exponent_ && fraction > 8) {  // rounding may end in zeros, which do not count
+      std::string cut = fmt::format("{:.8e}", value);
+      fraction = cut.find_last_not_of('0', cut.find('e') - 1) - cut.find('.');
+    }
     digits_ = std::max(digits_, fraction);
     left_ = std::max(left_, point);
     right_ = std::max({right_, digits_ + (text.size() - e), fraction});

@@ -37,6 +37,7 @@ def some_arrays(generator):
     yield np.zeros((8, 8, 8, 8), np.float32)
     yield np.linspace(0, 1, 37, dtype=np.float64)
     yield np.zeros((0, 3), np.float32)
+    yield np.array([np.nan, 408360160.0000001])
     yield np.array([1e-10, 1.0], np.float32)
     yield np.ones((2, 1), np.bool_)
     yield np.array(True)
