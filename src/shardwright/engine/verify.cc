@@ -103,6 +103,11 @@ Result<VerifySummary> verify_checkpoint(const VerifyRequest& request, const JobO
   std::vector<Error> failed;
   SHARDWRIGHT_ASSIGN(auto now, survey(*checkpoint, /*stored=*/compare, options, &failed));
   for (const auto& error : failed) tell(error);
+  if (checkpoint->format->check_sums != nullptr) {
+    findings.clear();
+    SHARDWRIGHT_TRY(checkpoint->format->check_sums(*checkpoint->store, checkpoint->at, open));
+    for (const auto& finding : findings) tell(finding);
+  }
   summary.bytes_checked = checkpoint->store->bytes_read();
   summary.manifest = compare;
   if (compare) {

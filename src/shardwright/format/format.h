@@ -101,6 +101,9 @@ struct Format {
   /// Key and bytes of the index that the shards themselves call for; nullptr where a format has none. Shards are found by the old index's
   /// name pattern; an old index need not be there.
   Result<std::pair<std::string, Bytes>> (*rebuild_index)(Store&, std::string_view at, const OpenOptions&) = nullptr;
+  /// Holds all bytes against the checksums that the files themselves carry, and reports what differs (see OpenOptions::report).
+  /// nullptr: they carry none.
+  Status (*check_sums)(Store&, std::string_view at, const OpenOptions&) = nullptr;
 };
 
 std::span<const Format* const> format_table();

@@ -63,6 +63,14 @@ Result<Catalog> open_here(Store& store, std::string_view at, const OpenOptions& 
   return hdf5_catalog(contents, region, options, std::move(side_files));
 }
 
+Error wrong_sum(const Store& store, const std::string& key, const ZipMember& member, uint32_t found) {
+  return fail(Code::kCorrupt, "member '" + member.name + "' does not match its checksum")
+      .at_path(store.describe(key))
+      .at_offset(member.offset)
+      .with_found(fmt::format("CRC-32 {:08x}", found))
+      .with_expected(fmt::format("{:08x}", member.crc32));
+}
+
 /// A member's bytes, decoded and checked.
 Result<Bytes> read_member(Store& store, const std::string& key, const ZipMember& member) {
   Bytes stored(member.stored_bytes), out;
@@ -84,9 +92,7 @@ Result<Bytes> read_member(Store& store, const std::string& key, const ZipMember&
     }));
   }
   if (crc32(out) == member.crc32 && out.size() == member.bytes) return out;
-  return fail(Code::kCorrupt, "member '" + member.name + "' does not match its checksum")
-      .at_path(store.describe(key))
-      .at_offset(member.offset);
+  return wrong_sum(store, key, member, crc32(out));
 }
 
 /// CRC-32 of that many zero bytes.
@@ -233,6 +239,26 @@ Confidence sniff_keras_archive(Store& store, std::string_view at) {
 
 Result<Catalog> open_keras_archive(Store& store, std::string_view at, const OpenOptions& options) {
   return isolate_if_asked(options, [&](const OpenOptions& inner) { return open_here(store, at, inner); });
+}
+
+Status check_keras_archive(Store& store, std::string_view at, const OpenOptions& options) {
+  std::string key(at);
+  SHARDWRIGHT_ASSIGN(auto members, read_zip(store, key));
+  for (const auto& member : members) {
+    if (member.method != kStored) {  // no weights, those were refused; decoded as a whole
+      auto bytes = member.bytes > kMaxKeptBytes ? Result<Bytes>(Bytes()) : read_member(store, key, member);
+      if (!bytes.ok()) SHARDWRIGHT_TRY(options.report(std::move(bytes.error())));
+      continue;
+    }
+    uint32_t crc = 0;
+    auto add = [&](View bytes) -> Status {
+      crc = crc32(bytes, crc);
+      return {};
+    };
+    SHARDWRIGHT_TRY(read_blocks(store, key, member.offset, member.stored_bytes, add));
+    if (crc != member.crc32) SHARDWRIGHT_TRY(options.report(wrong_sum(store, key, member, crc)));
+  }
+  return {};
 }
 
 Result<std::unique_ptr<Draft>> draft_keras_archive(const Catalog& want, const WriteOptions& options) {

@@ -11,6 +11,7 @@ namespace shardwright {
 /// are side files. Written archives keep every other member of options.base_key, in order (64 MiB of them at most), with the weights replaced.
 Confidence sniff_keras_archive(Store& store, std::string_view at);
 Result<Catalog> open_keras_archive(Store& store, std::string_view at, const OpenOptions& options);
+Status check_keras_archive(Store& store, std::string_view at, const OpenOptions& options);
 Result<std::unique_ptr<Draft>> draft_keras_archive(const Catalog& want, const WriteOptions& options);
 
 }  // namespace shardwright

@@ -65,6 +65,27 @@ TEST(KerasArchive, ReplacingTheWeightsKeepsTheModel) {
               testing::pattern(id, source.spec(id).nbytes()));
 }
 
+TEST(KerasArchive, ChecksumsOfItsMembersFindAFlippedBit) {
+  auto samples = *open_file_store(testing::data_path("keras"));
+  auto member = read_zip(*samples, "nested.keras")->back();
+  ASSERT_EQ(member.name, "model.weights.h5");
+  std::string bytes = testing_support::text_at(*samples, "nested.keras");
+  for (bool damaged : {false, true}) {
+    if (damaged) bytes[member.offset + member.bytes - 1] ^= 1;
+    std::shared_ptr<Store> store = open_memory_store();
+    ASSERT_OK(testing_support::put(*store, "", {{"x.keras", bytes}}));
+    std::vector<Error> findings;
+    OpenOptions options;
+    options.findings = &findings;
+    ASSERT_OK(kKerasArchive.check_sums(*store, "x.keras", options));
+    ASSERT_EQ(findings.size(), damaged ? 1u : 0u);
+    if (!damaged) continue;
+    EXPECT_EQ(findings[0].code, Code::kCorrupt);
+    EXPECT_EQ(findings[0].offset, member.offset);
+    EXPECT_THAT(findings[0].message, ::testing::HasSubstr("model.weights.h5"));
+  }
+}
+
 TEST(KerasArchive, NeedsAnArchiveToWriteInto) {
   EXPECT_EQ(kKerasArchive.draft(Catalog(), WriteOptions()).error().code, Code::kInvalidArgument);
 }

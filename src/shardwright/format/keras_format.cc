@@ -73,6 +73,7 @@ const Format kKerasArchive = {
     .open = open_keras_archive,
     .members = members_file,
     .draft = draft_keras_archive,
+    .check_sums = check_keras_archive,
 };
 
 }  // namespace shardwright
