@@ -180,7 +180,9 @@ def _of_jax(name: str, value: Any) -> Source:
     if not value.is_fully_addressable:
         raise UnsupportedError("an array of several processes cannot be saved from one", tensor=name,
                                hint="give this process's parts as shardwright.Sharded, or gather it")
-    dtype, shape = name_of(np.dtype(value.dtype), name), tuple(value.shape)
+    if not isinstance(value.dtype, np.dtype):
+        raise UnsupportedError(f"checkpoints have no type for {value.dtype}", tensor=name, hint="of a random key: jax.random.key_data(key)")
+    dtype, shape = name_of(value.dtype, name), tuple(value.shape)
     shards = [shard for shard in value.addressable_shards if shard.replica_id == 0]
     if all(shard.device.platform == "cpu" for shard in shards) and block_of(dtype)[0] == 1:
         pieces = [(tuple(part.start or 0 for part in shard.index), np.asarray(shard.data)) for shard in shards]

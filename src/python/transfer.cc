@@ -68,13 +68,13 @@ Result<Catalog> source_of(const std::vector<Given>& given, const std::vector<std
   for (const auto& [name, dtype_name, shape, pieces] : given) {
     SHARDWRIGHT_ASSIGN(DType dtype, parse_dtype(dtype_name));
     std::string text = from_str(name);
-    SHARDWRIGHT_TRY(builder.add_tensor(text, dtype, shape));
     auto elements = element_count(shape);
     auto bytes = elements ? bytes_of_elements(dtype, *elements) : std::nullopt;
     if (!bytes)
       return fail(Code::kInvalidArgument, "its number of elements does not fit whole bytes of " + dtype_name)
           .at_tensor(text)
           .with_found(shape_text(shape));
+    SHARDWRIGHT_TRY(builder.add_tensor(text, dtype, shape));
     if (pieces)
       SHARDWRIGHT_TRY(add_pieces(builder, dtype, *pieces));
     else

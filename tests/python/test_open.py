@@ -14,7 +14,7 @@ def same(a, b) -> bool:
 def stored(request, tmp_path, weights):
     """A checkpoint of each layout, with names that every format has; and its arrays."""
     keras = "weights" in request.param
-    arrays = {f"/layers/{name}/vars/0" if keras else name: array for name, array in weights.items() if not keras or name != "complex"}
+    arrays = {f"layers/{name}/vars/0" if keras else name: array for name, array in weights.items() if not keras or name != "complex"}
     sharded = request.param in ("x", "x.weights.json")
     sw.save(tmp_path / request.param, arrays, max_shard_size=600 if sharded else None)
     return tmp_path / request.param, arrays
