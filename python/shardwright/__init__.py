@@ -11,6 +11,7 @@
 from ._core import __version__
 from .arrays import Producer, Sharded
 from .checkpoint import Checkpoint, Tensor, open
+from .downloads import ShardFiles, files_for
 from .errors import (AbortedError, AlreadyExistsError, CorruptError, Error, InternalError, InvalidArgumentError, IoError, NotFoundError,
                      PermissionDeniedError, ResourceExhaustedError, TensorNotFoundError, UnavailableError, UnsupportedError)
 from .jobs import (Difference, Format, Info, Reindexed, TensorHash, Verification, copy, diff, formats, hash, info, reindex, verify)
@@ -21,6 +22,6 @@ from .saving import CopySummary, Tensors, save
 __all__ = [
     "AbortedError", "AlreadyExistsError", "Checkpoint", "CopySummary", "CorruptError", "Difference", "Error", "Format", "Info",
     "InternalError", "InvalidArgumentError", "IoError", "NotFoundError", "PermissionDeniedError", "Producer", "Progress", "Reindexed",
-    "ResourceExhaustedError", "Sharded", "Tensor", "TensorHash", "TensorNotFoundError", "Tensors", "UnavailableError", "UnsupportedError",
-    "Verification", "__version__", "copy", "diff", "empty", "formats", "hash", "info", "open", "reindex", "save", "verify",
+    "ResourceExhaustedError", "ShardFiles", "Sharded", "Tensor", "TensorHash", "TensorNotFoundError", "Tensors", "UnavailableError", "UnsupportedError",
+    "Verification", "__version__", "copy", "diff", "empty", "files_for", "formats", "hash", "info", "open", "reindex", "save", "verify",
 ]

@@ -47,7 +47,13 @@ class Error(Exception):
         return "\n".join([line, *self.context, *([f"Hint: {self.hint}"] if self.hint else [])])
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self).__new__, (type(self),), dict(self.__dict__)
+        return _rebuilt, (type(self), dict(self.__dict__))
+
+
+def _rebuilt(cls: type[Error], fields: dict[str, Any]) -> Error:
+    error = cls(fields["message"])
+    error.__dict__.update(fields)
+    return error
 
 
 class InvalidArgumentError(Error, ValueError):

@@ -9,6 +9,7 @@
 #include "shardwright/base/text.h"
 #include "shardwright/format/catalog_summary.h"
 #include "shardwright/format/format.h"
+#include "shardwright/format/index_files.h"
 
 namespace nb = nanobind;
 
@@ -98,6 +99,30 @@ Checkpoint open(const nb::str& path, bool isolate, uint64_t max_metadata_bytes) 
   return unwrap(std::move(opened));
 }
 
+/// files, entries (name, indices of files), whether the names are groups
+nb::tuple read_index(const nb::str& directory, const nb::str& key, uint64_t cap) {
+  auto store = unwrap(open_file_store(from_str(directory)));
+  auto index = unwrap(read_index_files(*store, from_str(key), cap));
+  nb::list entries;
+  for (const auto& entry : index.entries) entries.append(nb::make_tuple(to_str(entry.name), nb::cast(entry.files)));
+  return nb::make_tuple(strs_of(index.files), entries, index.groups);
+}
+
+/// "missing", "cut short", "whole" or "wrong", bytes that are there, bytes that should be (None: unknown), what it is instead.
+nb::tuple state_of(const nb::str& directory, const nb::str& key, uint64_t cap) {
+  constexpr std::string_view kKinds[] = {"missing", "cut short", "whole", "wrong"};
+  std::string folder = from_str(directory), name = from_str(key);
+  auto state = [&]() -> Result<ShardState> {
+    nb::gil_scoped_release released;
+    SHARDWRIGHT_ASSIGN(auto store, open_file_store(folder));
+    return shard_state(*store, name, cap);
+  }();
+  auto known = unwrap(std::move(state));
+  nb::object expected =
+      known.expected_bytes == kUnknown ? nb::object(nb::none()) : nb::object(nb::int_(known.expected_bytes));
+  return nb::make_tuple(to_str(kKinds[known.kind]), known.size_bytes, expected, to_str(known.problem));
+}
+
 void bind_class(nb::module_& module) {
   nb::class_<Checkpoint>(module, "Checkpoint", "An opened checkpoint: its metadata is in memory, its files are open.")
       .def_prop_ro("path", [](const Checkpoint& c) { return to_str(c.path); })
@@ -152,6 +177,12 @@ void bind_class(nb::module_& module) {
 void bind_checkpoint(nb::module_& module) {
   bind_class(module);
   module.def("open", open, nb::arg("path"), nb::arg("isolate"), nb::arg("max_metadata_bytes"));
+  module.def(
+      "read_index", read_index, nb::arg("directory"), nb::arg("key"), nb::arg("cap"),
+      nb::sig(
+          "def read_index(directory: str, key: str, cap: int) -> tuple[list[str], list[tuple[str, list[int]]], bool]"));
+  module.def("shard_state", state_of, nb::arg("directory"), nb::arg("key"), nb::arg("cap"),
+             nb::sig("def shard_state(directory: str, key: str, cap: int) -> tuple[str, int, int | None, str]"));
   module.def(
       "dtypes",
       [] {

@@ -136,7 +136,7 @@ def test_only_the_bytes_needed_are_read(tmp_path, index, wanted, gaps):
     process = read_by_process() - process
     store = checkpoint.bytes_read - store
     assert wanted <= store <= wanted + gaps
-    assert wanted <= process <= wanted + gaps + 4096  # this file's own reading of /proc
+    assert wanted <= process <= wanted + gaps + 32768  # what the test runner reads beside it
 
 
 def test_opening_reads_no_tensor(tmp_path):
