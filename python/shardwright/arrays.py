@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from .dtypes import Array, block_of, name_of, numpy_dtype, pack, parse
+from .dtypes import Array, address_of, base_name, block_of, name_of, numpy_dtype, pack, parse
 from .errors import InvalidArgumentError, UnsupportedError
 
 Box = tuple[tuple[int, ...], tuple[int, ...]]
@@ -113,12 +113,11 @@ def _of_pieces(name: str, shape: tuple[int, ...], dtype: str, pieces: Sequence[t
     source = Source(name, dtype, shape, [])
     assert source.pieces is not None
     for start, array in pieces:
-        if array.dtype.name != numpy_dtype(dtype).name or array.ndim != len(shape):
+        if base_name(array.dtype) != dtype or array.ndim != len(shape):
             raise InvalidArgumentError("a piece has another dtype or number of dimensions than its tensor", tensor=name,
                                        found=f"{array.dtype.name} {list(array.shape)}", expected=f"{dtype}, {len(shape)} dimensions")
-        big_endian = array.dtype.byteorder == ">" or (array.dtype.byteorder == "=" and sys.byteorder == "big")
         strides = [stride // array.itemsize for stride in array.strides]
-        source.pieces.append((tuple(map(int, start)), array.shape, array.__array_interface__["data"][0], strides, big_endian and array.itemsize > 1))
+        source.pieces.append((tuple(map(int, start)), array.shape, address_of(array), strides, array.dtype.byteorder == ">"))
         source.keep.append(array)
     return source
 
@@ -170,7 +169,7 @@ def _of_torch_packed(name: str, tensor: Any) -> Source:
         raise UnsupportedError("a packed tensor must be contiguous, on the CPU", tensor=name, hint="tensor.contiguous().cpu()")
     raw = tensor.view(sys.modules["torch"].uint8).numpy()
     shape = (*raw.shape[:-1], 2 * raw.shape[-1])
-    return Source(name, "float4_e2m1fn", shape, [((0,) * raw.ndim, shape, raw.__array_interface__["data"][0], [], False)], keep=[raw])
+    return Source(name, "float4_e2m1fn", shape, [((0,) * raw.ndim, shape, address_of(raw), [], False)], keep=[raw])
 
 
 # ---- JAX
@@ -225,7 +224,7 @@ class Filler:
 
 def _checked(source: Source, value: Any, shape: tuple[int, ...]) -> Array:
     array = _host(source.name, value)
-    if array.shape != shape or array.dtype.name != numpy_dtype(source.dtype).name:
+    if array.shape != shape or base_name(array.dtype) != source.dtype:
         raise InvalidArgumentError("the producer returned something else than it promised", tensor=source.name,
                                    found=f"{array.dtype.name} {list(array.shape)}", expected=f"{source.dtype} {list(shape)}")
     return array

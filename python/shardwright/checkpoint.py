@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -10,7 +11,7 @@ import numpy as np
 
 from . import _core, slicing
 from .arrays import writable_view
-from .dtypes import Array, block_of, name_of, numpy_dtype, parse, short_name, unpack
+from .dtypes import Array, address_of, block_of, name_of, numpy_dtype, parse, short_name, unpack
 from .errors import Error, InvalidArgumentError, TensorNotFoundError
 from .memory import ALIGNMENT, DEFAULT_MEMORY, carve, empty, size
 from .progress import Progress, reporting
@@ -225,7 +226,7 @@ class Checkpoint(Mapping[str, "Tensor"]):
             else:
                 extents, name = array.shape, name_of(array.dtype, tensor.name)
                 strides = [stride // array.itemsize for stride in array.strides]
-            wanted.setdefault((tensor._id, name), []).append((start, extents, array.ctypes.data, strides, False))
+            wanted.setdefault((tensor._id, name), []).append((start, extents, address_of(array), strides, False))
         if not wanted:
             return
         with reporting(progress) as report:
@@ -258,7 +259,7 @@ class Tensor:
     @property
     def size(self) -> int:
         """Number of elements."""
-        return int(np.prod(self.shape, dtype=object))
+        return math.prod(self.shape)
 
     @property
     def files(self) -> list[str]:
@@ -375,17 +376,17 @@ def exportable(array: Array, name: str) -> Any:
 def _allocate(tensors: Sequence[Tensor]) -> list[Array]:
     """Memory for each: of its own when large, else in blocks that several share. Packed tensors get bytes."""
     arrays: list[Array] = []
-    arena: Array | None = None
-    used = 0
+    arena, at, end = np.empty(0, np.uint8), 0, 0
     left = sum(t.nbytes + ALIGNMENT for t in tensors if t.nbytes < _OWN_MEMORY)
     for tensor in tensors:
         shape, dtype = ((tensor.nbytes,), np.dtype(np.uint8)) if tensor._packed else (tensor.shape, tensor.dtype)
         if tensor.nbytes >= _OWN_MEMORY or tensor.nbytes == 0:
             arrays.append(empty(shape, dtype))
             continue
-        if arena is None or used + tensor.nbytes + ALIGNMENT > arena.nbytes:
-            arena, used = _core.arena(min(_SHARED_MEMORY, max(left, tensor.nbytes + ALIGNMENT))), 0
-        arrays.append(carve(arena, used, shape, dtype))
-        used = arrays[-1].ctypes.data - arena.ctypes.data + tensor.nbytes
+        if at + tensor.nbytes > end:
+            arena = _core.arena(min(_SHARED_MEMORY, left + ALIGNMENT))
+            at, end = -address_of(arena) % ALIGNMENT, arena.nbytes
+        arrays.append(carve(arena, at, shape, dtype))
+        at += tensor.nbytes + -tensor.nbytes % ALIGNMENT
         left -= tensor.nbytes + ALIGNMENT
     return arrays

@@ -1,6 +1,7 @@
 """NumPy's dtypes and the library's: which are which, and the packed ones, of which several elements share a byte."""
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import ml_dtypes
@@ -19,17 +20,30 @@ _SHORT = {numpy_name: name for name, numpy_name, _, _ in _core.dtypes()}
 _AMBIGUOUS = {"f4": "float32", "i8": "int64", "u8": "uint64"}
 
 
+@functools.cache
 def numpy_dtype(name: str) -> np.dtype[Any]:
     """NumPy's dtype of a name in the library's table. Packed types (float4, float6) have one byte an element in NumPy."""
     return np.dtype(getattr(ml_dtypes, name, name))
 
 
+@functools.lru_cache(maxsize=256)
+def base_name(dtype: np.dtype[Any]) -> str:
+    """dtype.name, which NumPy puts together anew each time."""
+    return dtype.name
+
+
 def name_of(dtype: np.dtype[Any], tensor: str | None = None) -> str:
     """The table's name of a NumPy dtype, in any byte order. UnsupportedError when it has none; `tensor` is named there."""
-    if dtype.name not in _BLOCKS:
-        raise UnsupportedError(f"checkpoints have no type for dtype {dtype.name}", tensor=tensor,
+    name = base_name(dtype)
+    if name not in _BLOCKS:
+        raise UnsupportedError(f"checkpoints have no type for dtype {name}", tensor=tensor,
                                hint="cast it first; complex numbers to complex64, 4-bit integers to int8")
-    return dtype.name
+    return name
+
+
+def address_of(array: Array) -> int:
+    """Of the first element."""
+    return array.__array_interface__["data"][0]
 
 
 def parse(dtype: Any) -> str:

@@ -2,12 +2,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+import math
 from typing import Any
 
 import numpy as np
 
 from . import _core
-from .dtypes import Array
+from .dtypes import Array, address_of
 from .errors import InvalidArgumentError
 
 ALIGNMENT = 64
@@ -31,14 +32,13 @@ def empty(shape: Sequence[int] | int, dtype: Any = np.float32) -> Array:
     """
     shape = (shape,) if isinstance(shape, int) else tuple(shape)
     dtype = np.dtype(dtype)
-    nbytes = int(np.prod(shape, dtype=object)) * dtype.itemsize
+    nbytes = math.prod(shape) * dtype.itemsize
     if nbytes == 0:
         return np.empty(shape, dtype)
-    return carve(_core.arena(nbytes if nbytes >= _LARGE else nbytes + ALIGNMENT), 0, shape, dtype)
+    arena = _core.arena(nbytes if nbytes >= _LARGE else nbytes + ALIGNMENT)
+    return carve(arena, -address_of(arena) % ALIGNMENT, shape, dtype)
 
 
 def carve(arena: Array, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """An array within an arena, at the first 64-byte boundary from `offset` on."""
-    offset += -(arena.ctypes.data + offset) % ALIGNMENT
-    nbytes = int(np.prod(shape, dtype=object)) * dtype.itemsize
-    return arena[offset:offset + nbytes].view(dtype).reshape(shape)
+    """The array that lies at this offset of an arena."""
+    return arena[offset:offset + math.prod(shape) * dtype.itemsize].view(dtype).reshape(shape)

@@ -6,6 +6,9 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <optional>
+#include <utility>
+
 #include "python/bindings.h"
 #include "python/job_options.h"
 #include "python/long_work.h"
@@ -46,9 +49,31 @@ Result<Catalog> target_of(const Catalog& from, const std::vector<Wanted>& wanted
   return builder.build(/*partial=*/true);
 }
 
+/// Reading so much takes no time in which anybody could lose patience.
+constexpr uint64_t kSmallBytes = 1 * MiB;
+
+/// A single box in C order, of the tensor's own type: what slicing asks for.
+std::optional<std::pair<Box, MutableView>> plain_box(const Catalog& from, const std::vector<Wanted>& wanted) {
+  if (wanted.size() != 1 || std::get<2>(wanted[0]).size() != 1 || std::get<0>(wanted[0]) >= from.size()) return {};
+  auto spec = from.spec(static_cast<TensorId>(std::get<0>(wanted[0])));
+  const auto& [start, extent, address, strides, big_endian] = std::get<2>(wanted[0])[0];
+  Box box{start, extent};
+  auto bytes = bytes_of_elements(spec.dtype, box.elements());
+  bool plain = bytes && std::get<1>(wanted[0]) == dtype_row(spec.dtype).numpy_name &&
+               dtype_row(spec.dtype).block_elems == 1 && Strided{box, strides}.is_c_order();
+  if (!plain) return {};
+  return std::pair(box, MutableView(reinterpret_cast<std::byte*>(address), *bytes));
+}
+
 void read(const Checkpoint& checkpoint, const std::vector<Wanted>& wanted, uint64_t memory_bytes, int threads,
           nb::object progress) {
   LongWork work(std::move(progress), memory_bytes, threads);
+  auto plain = plain_box(checkpoint.catalog, wanted);
+  if (plain && plain->second.size() <= kSmallBytes)
+    return work.run([&](const JobOptions& options) {
+      auto tensor = static_cast<TensorId>(std::get<0>(wanted[0]));
+      return read_box(checkpoint, tensor, plain->first, plain->second, options.plan);
+    });
   work.run([&](const JobOptions& options) -> Status {
     SHARDWRIGHT_ASSIGN(auto target, target_of(checkpoint.catalog, wanted));
     std::vector<TensorId> origin;

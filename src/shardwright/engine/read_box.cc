@@ -1,6 +1,25 @@
 #include "shardwright/engine/jobs.h"
 
 namespace shardwright {
+namespace {
+
+/// Boxes up to this are read by the caller itself where they are one stretch of a file: threads and a plan cost more than the reading.
+constexpr uint64_t kAloneBytes = 1 * MiB;
+
+/// Element at which a box begins that is one run of the tensor's C order; nullopt when it is none.
+std::optional<int64_t> single_run(const Box& box, std::span<const int64_t> shape) {
+  auto strides = c_strides(shape);
+  int64_t first = 0;
+  bool whole_below = true;  // all dimensions behind this one are taken whole
+  for (size_t d = shape.size(); d-- > 0;) {
+    if (!whole_below && box.extent[d] != 1) return std::nullopt;
+    whole_below = whole_below && box.extent[d] == shape[d];
+    first += box.start[d] * strides[d];
+  }
+  return first;
+}
+
+}  // namespace
 
 Status read_box(const Checkpoint& checkpoint, TensorId tensor, const Box& box, MutableView out,
                 const PlanOptions& options) {
@@ -24,6 +43,18 @@ Status read_box(const Checkpoint& checkpoint, TensorId tensor, const Box& box, M
   if (bytes_of_elements(spec.dtype, box.elements()) != out.size())
     return fail(Code::kInvalidArgument, "buffer and box differ in size").at_tensor(std::string(spec.name));
   if (box.empty()) return {};
+  auto flat = checkpoint.catalog.flat(tensor);
+  auto run = flat && flat->place.site == Place::kExtent && flat->stored == spec.dtype && out.size() <= kAloneBytes
+                 ? single_run(box, spec.shape)
+                 : std::nullopt;
+  if (run) {
+    auto skip = bytes_of_elements(spec.dtype, static_cast<uint64_t>(*run));
+    const auto& object = checkpoint.catalog.objects()[flat->place.object];
+    ReadOp op{object.key, flat->place.offset + skip.value_or(0), out};
+    auto status = checkpoint.store->read({&op, 1});
+    if (!status.ok() && status.error().tensor.empty()) status.error().tensor = spec.name;
+    return status;
+  }
   CatalogBuilder builder;
   SHARDWRIGHT_TRY(builder.add_tensor(spec.name, spec.dtype, spec.shape));
   auto encoding = builder.add_encoding({spec.dtype});
