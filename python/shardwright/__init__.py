@@ -8,7 +8,7 @@
     shardwright.save("out/", {"a": array}, max_shard_size="2GB")
     shardwright.copy("llama/", "llama.weights.json", dtype="bf16")
 """
-from ._core import __version__
+from ._core import version as __version__
 from .arrays import Producer, Sharded
 from .checkpoint import Checkpoint, Tensor, open
 from .downloads import ShardFiles, files_for

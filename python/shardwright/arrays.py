@@ -134,9 +134,9 @@ def _torch_view(tensor: Any) -> Array:
         dtype = numpy_dtype(name)
     except TypeError:
         raise UnsupportedError(f"checkpoints have no type for torch.{name}") from None
-    if dtype.isbuiltin == 1:
-        return tensor.numpy()
-    return tensor.view(getattr(sys.modules["torch"], _SAME_WIDTH[dtype.itemsize])).numpy().view(dtype)
+    known = dtype.isbuiltin == 1
+    view: Array = (tensor if known else tensor.view(getattr(sys.modules["torch"], _SAME_WIDTH[dtype.itemsize]))).numpy()
+    return view if known else view.view(dtype)
 
 
 def _of_torch(name: str, value: Any) -> Source:

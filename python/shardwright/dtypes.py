@@ -43,7 +43,8 @@ def name_of(dtype: np.dtype[Any], tensor: str | None = None) -> str:
 
 def address_of(array: Array) -> int:
     """Of the first element."""
-    return array.__array_interface__["data"][0]
+    address: int = array.__array_interface__["data"][0]
+    return address
 
 
 def parse(dtype: Any) -> str:

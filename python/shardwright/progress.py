@@ -52,7 +52,7 @@ def reporting(progress: Progress) -> Iterator[Callback | None]:
     if progress is None or progress is False:
         yield None
     elif progress is True:
-        from tqdm.auto import tqdm
+        from tqdm.auto import tqdm  # type: ignore[import-untyped, unused-ignore]
         with tqdm(unit="B", unit_scale=True, unit_divisor=1024, total=0) as bar:
             shown = _OnBar(bar)
             yield shown

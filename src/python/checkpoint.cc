@@ -164,7 +164,7 @@ void bind_class(nb::module_& module) {
             return out;
           },
           nb::sig("def side_files(self) -> list[str]"))
-      .def("info", info_of)
+      .def("info", info_of, nb::sig("def info(self) -> dict[str, typing.Any]"))
       .def("value", value_of, nb::sig("def value(self, key: str) -> str | bytes | None"),
            "A value that is no tensor: JSON text, or bytes. 'metadata', 'keras.names'.")
       .def(

@@ -151,13 +151,22 @@ nb::dict summary_of(const CopySummary& summary) {
 }
 
 void bind_jobs(nb::module_& module) {
-  module.def("copy", copy, "request"_a, "memory_bytes"_a, "threads"_a, "isolate"_a, "progress"_a.none());
+  module.def("copy", copy, "request"_a, "memory_bytes"_a, "threads"_a, "isolate"_a, "progress"_a.none(),
+             nb::sig("def copy(request: dict[str, object], memory_bytes: int, threads: int, isolate: bool, "
+                     "progress: object) -> dict[str, typing.Any]"));
   module.def("verify", verify, "path"_a, "full"_a, "against"_a, "memory_bytes"_a, "threads"_a, "isolate"_a,
-             "progress"_a.none());
+             "progress"_a.none(),
+             nb::sig("def verify(path: str, full: bool, against: str, memory_bytes: int, threads: int, isolate: bool, "
+                     "progress: object) -> dict[str, typing.Any]"));
   module.def("diff", diff, "a"_a, "b"_a, "names_only"_a, "absolute"_a, "relative"_a, "memory_bytes"_a, "threads"_a,
-             "isolate"_a, "progress"_a.none());
-  module.def("hash", hash, "path"_a, "write"_a, "memory_bytes"_a, "threads"_a, "isolate"_a, "progress"_a.none());
-  module.def("reindex", reindex, "directory"_a, "dry_run"_a, "progress"_a.none());
+             "isolate"_a, "progress"_a.none(),
+             nb::sig("def diff(a: str, b: str, names_only: bool, absolute: float, relative: float, memory_bytes: int, "
+                     "threads: int, isolate: bool, progress: object) -> list[tuple[str, str, float | None, str]]"));
+  module.def("hash", hash, "path"_a, "write"_a, "memory_bytes"_a, "threads"_a, "isolate"_a, "progress"_a.none(),
+             nb::sig("def hash(path: str, write: bool, memory_bytes: int, threads: int, isolate: bool, "
+                     "progress: object) -> list[tuple[str, str, tuple[int, ...], str]]"));
+  module.def("reindex", reindex, "directory"_a, "dry_run"_a, "progress"_a.none(),
+             nb::sig("def reindex(directory: str, dry_run: bool, progress: object) -> dict[str, typing.Any]"));
 }
 
 }  // namespace shardwright::python

@@ -4,7 +4,7 @@
 NB_MODULE(_core, module) {
   using namespace shardwright::python;
   module.doc() = "The engine of shardwright. Private: use the package.";
-  module.attr("__version__") = SHARDWRIGHT_VERSION;
+  module.attr("version") = SHARDWRIGHT_VERSION;
   bind_errors(module);
   bind_checkpoint(module);
   bind_transfer(module);
