@@ -211,7 +211,13 @@ std::string array_text(DType dtype, std::span<const int64_t> shape, bool short_f
                        size_t width) {
   if (std::find(shape.begin(), shape.end(), 0) != shape.end()) return "[]";
   Kind kind = dtype_row(dtype).kind;
-  if (shape.empty() && kind == Kind::kFloat) return shortest_text(dtype, shown[0].real);
+  if (shape.empty() && kind == Kind::kFloat) {
+    // NumPy 2.4 writes a scalar with an exponent from where its type no longer holds every integer's digits.
+    double exponent_from = dtype == DType::kF16 ? 1e3 : dtype == DType::kF32 ? 1e6 : INFINITY;
+    double value = shown[0].real;
+    bool large = std::isfinite(value) && std::fabs(value) >= exponent_from;
+    return large ? scientific(dtype, value) : shortest_text(dtype, value);
+  }
   if (shape.empty() && kind != Kind::kComplex) return integer_text(dtype, shown[0].integer);
   std::vector<std::string> words = element_texts(dtype, shown);
   if (shape.empty()) return words[0];
