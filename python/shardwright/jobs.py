@@ -28,10 +28,11 @@ def copy(source: Path, target: Path, *, format: str | None = None, max_shard_siz
     include, exclude: globs of the source's names. rename: Python regular expressions -> replacements, applied in order.
     Everything else as in save(). Raises what open() and save() raise.
     """
-    request = {"source": os.fspath(source), "target": os.fspath(target), "format": format,
-               "max_shard_bytes": None if max_shard_size is None else size(max_shard_size, "max_shard_size"),
-               "dtype": None if dtype is None else parse(dtype), "include": list(include), "exclude": list(exclude),
-               "rename": list((rename or {}).items()), "overwrite": overwrite, "strict": strict, "manifest": manifest, "dry_run": dry_run}
+    request: dict[str, object] = {
+        "source": os.fspath(source), "target": os.fspath(target), "format": format,
+        "max_shard_bytes": None if max_shard_size is None else size(max_shard_size, "max_shard_size"),
+        "dtype": None if dtype is None else parse(dtype), "include": list(include), "exclude": list(exclude),
+        "rename": list((rename or {}).items()), "overwrite": overwrite, "strict": strict, "manifest": manifest, "dry_run": dry_run}
     with reporting(progress) as report:
         return CopySummary(**_core.copy(request, size(memory, "memory"), threads, isolate, report))
 

@@ -153,14 +153,17 @@ void bind_transfer(nb::module_& module) {
   module.def(
       "read", read, nb::arg("checkpoint"), nb::arg("wanted"), nb::arg("memory_bytes"), nb::arg("threads"),
       nb::arg("progress").none(),
+      nb::sig("def read(checkpoint: Checkpoint, wanted: list[typing.Any], memory_bytes: int, threads: int, "
+              "progress: object) -> None"),
       "Reads boxes of tensors into memory of the caller, which lives and is written by nobody else until this "
       "returns.\n\nwanted: (tensor id, dtype, [(start, extent, address, strides in elements, False)]); boxes of one "
       "tensor do not overlap. Floating types are converted where the dtype differs.");
   module.def(
       "write", write, nb::arg("tensors"), nb::arg("ties"), nb::arg("values"), nb::arg("request"),
       nb::arg("produce").none(), nb::arg("memory_bytes"), nb::arg("threads"), nb::arg("progress").none(),
-      nb::sig("def write(tensors: list, ties: list[tuple[int, int]], values: list[tuple[str, str]], request: dict, "
-              "produce: object, memory_bytes: int, threads: int, progress: object) -> dict"),
+      nb::sig("def write(tensors: list[typing.Any], ties: list[tuple[int, int]], values: list[tuple[str, str]], "
+              "request: dict[str, object], produce: object, memory_bytes: int, threads: int, progress: object) -> "
+              "dict[str, typing.Any]"),
       "Writes a checkpoint from memory of the caller and from produce(id, start, extent, into).");
   module.def("arena", arena, nb::arg("bytes"), "Fresh bytes, aligned to 2 MiB where there are at least so many.");
   module.def("export_bytes", export_bytes, nb::arg("bytes"), nb::arg("shape"), nb::arg("code"), nb::arg("bits"),
