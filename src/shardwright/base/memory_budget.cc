@@ -142,15 +142,11 @@ uint64_t MemoryBudget::peak() const {
 
 void MemoryBudget::release(Slab slab) {
   const uint64_t size = slab.size();
-  Slab small;
-  if (size < kMappedFrom) {
-    // Freed before it is given back; malloc keeps small ones well enough.
-    small = std::move(slab);
-    small = Slab();
-  }
+  const bool keep = size >= kMappedFrom;
+  if (!keep) slab = Slab();  // freed before it is given back; malloc keeps small ones well enough
   std::lock_guard lock(mutex_);
   used_ -= size;
-  if (slab.size() > 0) {
+  if (keep) {
     idle_bytes_ += size;
     idle_.push_back(std::move(slab));
   }

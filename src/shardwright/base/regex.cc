@@ -28,7 +28,7 @@ struct FreeMatch {
 };
 using Match = std::unique_ptr<pcre2_match_data, FreeMatch>;
 
-Error refuse(std::string_view pattern, size_t at, std::string what) {
+Error refuse(std::string_view pattern, size_t at, const std::string& what) {
   return fail(Code::kInvalidArgument,
               "regular expression '" + std::string(pattern) + "': " + what + " at position " + std::to_string(at));
 }
@@ -82,9 +82,9 @@ Result<Found> run(const pcre2_code* code, pcre2_match_context* limits, std::stri
 }
 
 std::string_view group(const Found& found, std::string_view text, uint32_t number) {
-  auto ends = pcre2_get_ovector_pointer(found.match.get());
-  if (number >= pcre2_get_ovector_count(found.match.get()) || ends[2 * number] == PCRE2_UNSET) return {};
-  return text.substr(ends[2 * number], ends[2 * number + 1] - ends[2 * number]);
+  if (number >= pcre2_get_ovector_count(found.match.get())) return {};
+  const auto* ends = pcre2_get_ovector_pointer(found.match.get()) + size_t{2} * number;
+  return ends[0] == PCRE2_UNSET ? std::string_view() : text.substr(ends[0], ends[1] - ends[0]);
 }
 
 /// One piece of a replacement: text, or the number of a group.
@@ -95,7 +95,7 @@ struct Piece {
 
 Result<std::vector<Piece>> parse_replacement(const pcre2_code* code, std::string_view replacement) {
   std::vector<Piece> pieces(1);
-  auto bad = [&](std::string what) {
+  auto bad = [&](const std::string& what) {
     return fail(Code::kInvalidArgument, "replacement '" + std::string(replacement) + "': " + what);
   };
   uint32_t groups = 0;

@@ -155,7 +155,7 @@ class Copy {
     }
     SHARDWRIGHT_ASSIGN(auto room, target_.store->room(target_.directory));
     if (!room || request_.dry_run) return {};
-    auto full = [&](std::string what, std::string found, std::string expected) {
+    auto full = [&](const std::string& what, std::string found, std::string expected) {
       return fail(Code::kResourceExhausted, "not enough " + what + " at the target")
           .at_path(request_.target)
           .with_found(std::move(found))

@@ -12,7 +12,7 @@ namespace shardwright {
 namespace {
 
 /// Elements compared at once: with both sides as doubles it stays within a few MiB.
-constexpr uint64_t kCompareElements = 256 * 1024;
+constexpr uint64_t kCompareElements = 256 * KiB;
 
 /// The names, dtypes and shapes that differ; the tensors left to be compared by value.
 std::vector<std::pair<TensorId, TensorId>> compare_specs(const Catalog& a, const Catalog& b,

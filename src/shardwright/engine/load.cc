@@ -81,7 +81,7 @@ Result<Loaded> load_checkpoint(const Checkpoint& checkpoint, const std::vector<s
   std::vector<TensorId> holders;
   for (TensorId id : ids) holders.push_back(from.same_as(id));
   std::ranges::sort(holders);
-  holders.erase(std::ranges::unique(holders).begin(), holders.end());
+  holders.erase(std::unique(holders.begin(), holders.end()), holders.end());
   auto at = place_tensors(from, holders);
   Loaded out;
   out.arena = Slab::allocate(at.back());
