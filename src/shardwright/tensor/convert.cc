@@ -134,7 +134,8 @@ void small_to_f32(const std::byte* __restrict in, std::byte* __restrict out, siz
 }
 template <class Format, class Target>
 void small_to_half(const std::byte* __restrict in, std::byte* __restrict out, size_t count) {
-  static constexpr auto kCodes = [] {
+  // Not constexpr: clang takes arithmetic that gives a NaN for no constant.
+  static const auto kCodes = [] {
     std::array<uint16_t, size_t{1} << Format::kBits> codes{};
     for (uint32_t code = 0; code < codes.size(); ++code) {
       codes[code] = static_cast<uint16_t>(narrow<Target, F32Traits>(widen<Format, F32Traits>(code)));
