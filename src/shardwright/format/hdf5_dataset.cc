@@ -80,7 +80,7 @@ Result<std::optional<Hdf5Skipped>> Reader::read_type() {
   if (!type.ok()) return input.error("cannot read the type of a dataset");
   info = classify_hdf5_type(type.get());
   if (info.kind == Hdf5TypeInfo::kNotNumbers) return Hdf5Skipped{info.text};
-  if (info.kind == Hdf5TypeInfo::kUnknown)
+  if (info.kind == Hdf5TypeInfo::kNoDtype)
     return fail(Code::kUnsupported, "dataset of a type that no dtype here can hold").with_found(info.text);
   tensor.dtype = info.dtype;
   tensor.big_endian = info.big_endian;

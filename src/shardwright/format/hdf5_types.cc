@@ -136,12 +136,12 @@ Hdf5TypeInfo classify_hdf5_type(hid_t type) {
     case H5T_COMPOUND: return classify_compound(type);
     case H5T_OPAQUE:
       return {Hdf5TypeInfo::kOpaque, DType::kU8, false, bytes, fmt::format("opaque, {} bytes an element", bytes)};
-    case H5T_ARRAY: return {Hdf5TypeInfo::kUnknown, DType::kU8, false, bytes, "array-valued elements"};
+    case H5T_ARRAY: return {Hdf5TypeInfo::kNoDtype, DType::kU8, false, bytes, "array-valued elements"};
     case H5T_STRING: return {Hdf5TypeInfo::kNotNumbers, DType::kU8, false, bytes, "string"};
     case H5T_REFERENCE: return {Hdf5TypeInfo::kNotNumbers, DType::kU8, false, bytes, "reference"};
     case H5T_VLEN: return {Hdf5TypeInfo::kNotNumbers, DType::kU8, false, bytes, "variable-length sequence"};
     case H5T_TIME: return {Hdf5TypeInfo::kNotNumbers, DType::kU8, false, bytes, "time"};
-    default: return {Hdf5TypeInfo::kUnknown, DType::kU8, false, bytes, "unknown type class"};
+    default: return {Hdf5TypeInfo::kNoDtype, DType::kU8, false, bytes, "unknown type class"};
   }
 }
 

@@ -13,10 +13,10 @@ namespace shardwright {
 class Hdf5Input;
 
 /// What a dataset's type means. kOpaque: raw bytes whose dataset attribute `dtype` must say what they are. kNotNumbers: strings, references
-/// and the like, no tensors. kUnknown: numbers that no dtype of ours can hold.
+/// and the like, no tensors. kNoDtype: numbers that no dtype of ours can hold.
 struct Hdf5TypeInfo {
-  enum Class : uint8_t { kTensor, kOpaque, kNotNumbers, kUnknown };
-  Class kind = kUnknown;
+  enum Class : uint8_t { kTensor, kOpaque, kNotNumbers, kNoDtype };
+  Class kind = kNoDtype;
   DType dtype = DType::kU8;  ///< kTensor
   bool big_endian = false;   ///< kTensor
   size_t bytes = 0;          ///< of one stored element
