@@ -148,7 +148,8 @@ constexpr Command kCommands[] = {
      "manifest where there is one. Exit code 0: sound, 1: something was found.\n\n"
      "With --json: one object a line: {type: \"finding\", code, path, tensor, offset, found, expected, message}, then "
      "a summary "
-     "{type: \"summary\", path, tensors, bytes_checked, findings, manifest, full, seconds}.",
+     "{type: \"summary\", path, tensors, bytes_checked, findings, manifest, full, seconds, "
+     "peak_memory_bytes}.",
      kPath,
      kVerifyOptions,
      {{{"After a download", "shardwright verify model/"},

@@ -38,13 +38,15 @@ void print_summary(Output& output, const VerifyRequest& request, const VerifySum
                            {"findings", summary.findings},
                            {"manifest", summary.manifest},
                            {"full", request.full},
-                           {"seconds", seconds}});
+                           {"seconds", seconds},
+                           {"peak_memory_bytes", summary.peak_memory_bytes}});
     return;
   }
   if (output.quiet()) return;
   std::string what = counted(summary.tensors, "tensor");
   if (request.full) {
-    what += fmt::format(", {} read in {}, {}", format_bytes(summary.bytes_checked), format_seconds(seconds),
+    what += fmt::format(", {} read in {}, peak memory {}, {}", format_bytes(summary.bytes_checked),
+                        format_seconds(seconds), format_bytes(summary.peak_memory_bytes),
                         summary.manifest ? "checked against the manifest" : "no manifest to check them against");
   } else {
     what += ", headers and sizes only (--full reads all bytes)";

@@ -14,7 +14,7 @@ STATUS = {"type": str, "phase": str, "bytes_done": int, "bytes_total": int, "byt
 FINDING = {"type": str, "code": str, "path": OPTIONAL_TEXT, "tensor": OPTIONAL_TEXT, "offset": (int, type(None)), "found": OPTIONAL_TEXT,
            "expected": OPTIONAL_TEXT, "message": str}
 VERIFIED = {"type": str, "path": str, "tensors": int, "bytes_checked": int, "findings": int, "manifest": bool, "full": bool,
-            "seconds": NUMBER}
+            "seconds": NUMBER, "peak_memory_bytes": int}
 ERROR = {"type": str, "code": str, "message": str, "path": OPTIONAL_TEXT, "tensor": OPTIONAL_TEXT, "offset": (int, type(None)),
          "found": OPTIONAL_TEXT, "expected": OPTIONAL_TEXT, "context": list, "hint": OPTIONAL_TEXT, "exit_code": int}
 FORMAT = {"name": str, "description": str, "files": str, "read": bool, "write": bool, "sharded": bool, "ties": bool, "metadata": bool,

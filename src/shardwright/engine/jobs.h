@@ -60,6 +60,7 @@ struct VerifyRequest {
 };
 struct VerifySummary {
   uint64_t tensors = 0, bytes_checked = 0, findings = 0;
+  uint64_t peak_memory_bytes = 0;  ///< of anonymous memory, beyond what there was before
   bool manifest = false;
 };
 /// Every finding goes to `found`, a corrupt file is a finding too. Errors only for what cannot be looked at (kNotFound, kPermission, ...).

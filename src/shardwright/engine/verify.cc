@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "shardwright/engine/manifest.h"
+#include "shardwright/engine/memory_watch.h"
 
 namespace shardwright {
 namespace {
@@ -71,9 +72,7 @@ void compare_stored(const Checkpoint& checkpoint, const Manifest& now, const Man
 /// What keeps a path from being looked at is an error, not a finding.
 bool is_finding(const Error& error) { return error.code == Code::kCorrupt || error.code == Code::kUnsupported; }
 
-}  // namespace
-
-Result<VerifySummary> verify_checkpoint(const VerifyRequest& request, const JobOptions& options, const Found& found) {
+Result<VerifySummary> verify(const VerifyRequest& request, const JobOptions& options, const Found& found) {
   VerifySummary summary;
   auto tell = [&](const Error& error) {
     ++summary.findings;
@@ -114,6 +113,21 @@ Result<VerifySummary> verify_checkpoint(const VerifyRequest& request, const JobO
     compare_stored(*checkpoint, now, **manifest, tell);
     compare_content(*checkpoint, now, **manifest, tell);
   }
+  return summary;
+}
+
+}  // namespace
+
+Result<VerifySummary> verify_checkpoint(const VerifyRequest& request, const JobOptions& options, const Found& found) {
+  MemoryWatch watch;
+  JobOptions watched = options;
+  watched.progress = [&](std::string_view phase, uint64_t done, uint64_t total) {
+    watch.sample();
+    return !options.progress || options.progress(phase, done, total);
+  };
+  auto summary = verify(request, watched, found);
+  watch.sample();
+  if (summary.ok()) summary->peak_memory_bytes = watch.peak();
   return summary;
 }
 

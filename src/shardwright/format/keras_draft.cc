@@ -158,7 +158,14 @@ Result<std::unique_ptr<Draft>> draft_keras_sharded(const Catalog& want, const Wr
   SHARDWRIGHT_ASSIGN(auto warnings, warn_of_oversized(want, plans, split, options));
   auto draft = std::make_unique<KerasDraft>(want, std::move(warnings));
   auto labels = keras_labels(want);
-  draft->set_index(name, format_keras_index(index_of(want, plans, split, base)));
+  auto index = format_keras_index(index_of(want, plans, split, base));
+  if (index.size() > kMaxKerasIndexBytes)
+    return fail(Code::kUnsupported, "this checkpoint has more layers than one Keras index is read with")
+        .at_path(name)
+        .with_found(fmt::format("an index of {} for {} tensors", format_bytes(index.size()), plans.size()))
+        .with_expected("at most " + format_bytes(kMaxKerasIndexBytes))
+        .with_hint("safetensors has no such limit; --include writes a part");
+  draft->set_index(name, std::move(index));
   size_t from = 0;
   for (uint32_t shard = 0; shard < split.count; ++shard) {
     size_t to = from;

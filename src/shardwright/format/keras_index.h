@@ -12,6 +12,9 @@
 
 namespace shardwright {
 
+/// Neither read nor written when larger: room for half a million layers. Parsing takes ten times as much.
+inline constexpr uint64_t kMaxKerasIndexBytes = 64 * MiB;
+
 struct KerasIndex {
   struct Entry {
     std::string group;            ///< as in the file, without the first slash: "layers/dense/vars"

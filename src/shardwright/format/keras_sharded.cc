@@ -18,9 +18,6 @@
 namespace shardwright {
 namespace {
 
-// 100,000 layers with two shards each; parsing takes ten times as much.
-constexpr uint64_t kMaxIndexBytes = 64 * MiB;
-
 std::string beside(std::string_view index_key, const std::string& file) {
   auto directory = parent_path(index_key);
   return directory.empty() ? file : std::string(directory) + "/" + file;
@@ -42,7 +39,7 @@ std::string only_index(Store& store) {
 }
 
 Result<KerasIndex> read_index(Store& store, const std::string& key, uint64_t cap) {
-  auto bytes = read_object(store, key, std::min(cap, kMaxIndexBytes));
+  auto bytes = read_object(store, key, std::min(cap, kMaxKerasIndexBytes));
   if (!bytes.ok()) return std::move(bytes.error());
   auto index = parse_keras_index(text_of(*bytes));
   if (!index.ok()) {
@@ -247,7 +244,7 @@ std::vector<std::string> members_keras_sharded(Store& store, std::string_view at
   auto key = at.empty() ? only_index(store) : std::string(at);
   if (key.empty()) return {};
   std::vector<std::string> members = {key};
-  auto index = read_index(store, key, kMaxIndexBytes);
+  auto index = read_index(store, key, kMaxKerasIndexBytes);
   if (!index.ok()) return members;
   for (const auto& file : index->files)
     if (file.ends_with(".weights.h5")) members.push_back(beside(key, file));  // not whatever an index may name
@@ -307,7 +304,7 @@ Result<std::pair<std::string, Bytes>> rebuild_keras_index(Store& store, std::str
     }
   }
   builder.index.total_size = total;
-  if (auto old = read_index(store, key, kMaxIndexBytes); old.ok()) builder.index.metadata = old->metadata;
+  if (auto old = read_index(store, key, kMaxKerasIndexBytes); old.ok()) builder.index.metadata = old->metadata;
   return std::pair(key, bytes_of(format_keras_index(builder.index)));
 }
 
