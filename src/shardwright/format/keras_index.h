@@ -8,6 +8,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "shardwright/base/bytes.h"
 #include "shardwright/base/result.h"
 
 namespace shardwright {
