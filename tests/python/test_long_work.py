@@ -54,6 +54,22 @@ def test_a_bar_is_filled(tmp_path):
         assert not bar.disable
 
 
+def test_a_bar_of_ones_own_only_goes_forward(tmp_path):
+    class Bar:
+        def __init__(self):
+            self.n, self.total, self.steps = 0, None, []
+
+        def update(self, n=1):
+            self.n += n
+            self.steps.append((n, self.n, self.total))
+
+        def refresh(self):
+            pass
+    bar = Bar()
+    sw.save(tmp_path / "m", slow_tensors(), progress=bar)
+    assert len(bar.steps) >= 3 and all(0 <= step and n <= total for step, n, total in bar.steps) and bar.n == bar.total == SLOW * 1_000_000
+
+
 def test_true_shows_a_bar(tmp_path, capfd):
     sw.save(tmp_path / "m", slow_tensors(0.01), progress=True)
     assert "100%" in capfd.readouterr().err

@@ -188,14 +188,11 @@ def test_producers_are_called_once_each_in_order_and_hold_one_array(tmp_path, rn
     values = {f"t{i}": rng.standard_normal((300, 500)).astype("f4") for i in range(8)}
     calls, dropped = [], []
 
-    class Held(np.ndarray):
-        pass
-
     def maker(name):
         def make():
             assert dropped == calls, "the array before is still held"
             calls.append(name)
-            array = values[name].copy().view(Held)
+            array = values[name].copy()
             weakref.finalize(array, dropped.append, name)
             return array
         return make
