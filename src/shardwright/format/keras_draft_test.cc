@@ -239,10 +239,9 @@ TEST(KerasDraft, OversizedTensorsWarnOrFail) {
 
 TEST(KerasDraft, AnIndexTooLargeToBeReadIsRefused) {
   CatalogBuilder builder;
-  for (int i = 0; i < 70'000; ++i) {
-    auto name = std::to_string(i) + std::string(1000, 'n');
-    ASSERT_TRUE(builder.add_tensor(name, DType::kU8, {1}).ok());
-  }
+  const std::vector<int64_t> shape{1};
+  for (int i = 0; i < 70'000; ++i)
+    ASSERT_TRUE(builder.add_tensor(std::to_string(i) + std::string(1000, 'n'), DType::kU8, shape).ok());
   auto draft = draft_keras_sharded(*builder.build(/*partial=*/true), named("x.weights.json", GiB));
   ASSERT_FALSE(draft.ok());
   EXPECT_EQ(draft.error().code, Code::kUnsupported);
