@@ -153,6 +153,12 @@ def test_405b_in_keras_shards(shardwright, keras_405b, tmp_path):
 
 
 def test_million_tensors(shardwright, million, tmp_path):
-    # Not to Keras: there the plan is the HDF5 metadata itself, three objects for each tensor, 0.13 ms of libhdf5.
     check_all(shardwright, million, tmp_path, ["new"], 3.0, 400 * MB)
     assert shardwright.json("info", million)["tensors"] == 1_000_000
+
+
+def test_million_tensors_have_no_keras_index(shardwright, million, tmp_path):
+    """An index that would not be read again is refused before anything is written."""
+    done = shardwright.run("copy", million, tmp_path / "new.weights.json", code=6)
+    assert "1000000 tensors" in done.stderr and "64 MiB" in done.stderr
+    assert not list(tmp_path.iterdir())

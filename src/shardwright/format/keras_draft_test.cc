@@ -237,17 +237,6 @@ TEST(KerasDraft, OversizedTensorsWarnOrFail) {
   EXPECT_EQ(refused.error().tensor, "layers/a/vars/0");
 }
 
-TEST(KerasDraft, AnIndexTooLargeToBeReadIsRefused) {
-  CatalogBuilder builder;
-  const std::vector<int64_t> shape{1};
-  for (int i = 0; i < 70'000; ++i)
-    ASSERT_TRUE(builder.add_tensor(std::to_string(i) + std::string(1000, 'n'), DType::kU8, shape).ok());
-  auto draft = draft_keras_sharded(*builder.build(/*partial=*/true), named("x.weights.json", GiB));
-  ASSERT_FALSE(draft.ok());
-  EXPECT_EQ(draft.error().code, Code::kUnsupported);
-  EXPECT_THAT(draft.error().text(), HasSubstr("70000 tensors"));
-}
-
 TEST(KerasDraft, LongMetadataIsLeftOutAndSaid) {
   auto want = wanted({{"a", DType::kF32, {1}}}, {{"metadata", "{\"k\":\"" + std::string(70'000, 'x') + "\"}"}});
   auto draft = kKerasH5.draft(want, named("x.weights.h5"));
