@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the seeds made by hand: json, zip, codec, text, safetensors, hub index, journal, manifest. Run once; the result is in git."""
+"""Writes the seeds made by hand: json, zip, codec, text, safetensors, hub index, journal, manifest, layouts. Run once; the result is in git."""
 import io
 import json
 import pathlib
@@ -132,6 +132,29 @@ def manifest_seeds() -> None:
         put("fuzz_manifest", name, json.dumps({"version": 1, "checkpoints": {"m": entry}}).encode())
 
 
+def layout_seeds() -> None:
+    def texts(target: str, *seeds: str) -> None:
+        for i, text in enumerate(seeds):
+            put(target, f"seed_{i:02}", text.encode())
+
+    texts("fuzz_gspmd", "{devices=[2,4]<=[8]}", "{devices=[1,4,2]<=[2,4]T(1,0) last_tile_dim_replicate}", "{replicated}",
+          "{devices=[4,2]0,4,1,5,2,6,3,7}", "{devices=[4,2]<=[2,2,2]T(0,2,1)}", "{devices=[2,1,4]<=[8] last_tile_dims={replicated}}",
+          "{maximal device=0}", "{devices=[2,5]<=[8]}", "{devices=[4294967296,4294967296]<=[8]}", "{manual}")
+    texts("fuzz_shardy", '#sdy.mesh<["a"=2, "b"=4]>', '#sdy.mesh<["a"=2], device_ids=[1, 0]>', '#sdy.sharding<@mesh, [{"a", "b"}, {}]>',
+          '#sdy.sharding<@m, [{"a", ?}, {?}], replicated={"b"}>', '#sdy.sharding<mesh<["a"=2, "b"=4, "one"=1]>, [{"one", "b"}]>',
+          '#sdy.sharding<@mesh, [{"b":(1)2}p1], unreduced={"a"}>', "#sdy.sharding<@mesh, []>")
+    texts("fuzz_placements", "(Shard(dim=0), Replicate())", "(Shard(dim=0),)", "[Shard(0), Shard(1)]", "(_StridedShard(dim=0, sf=4), Shard(dim=0))",
+          "(_S(0, 2), R, S(0))", "(_StridedShard(dim=1, split_factor=3), Shard(dim=1), Partial(sum))")
+    named = ('{"sharding_type": "NamedSharding", "shape": [2, 1], "axis_names": ["x", "y"], "axis_types": ["AxisType.Auto"], '
+             '"partition_spec": [["x", "y"], null], "device_mesh": {"mesh": [[{"id": 1}], [{"id": 0}]]}}')
+    texts("fuzz_orbax_sharding", named, '{"sharding_type": "SingleDeviceSharding", "device_str": "cpu:0"}',
+          json.dumps({"d194": named, "cw==": named}), '{"d194eQ==": "{}"}', '{"sharding_type": "NamedSharding", "shape": [4294967296, 4294967296]}')
+    mesh = '{"mesh": {"axis_names": ["data", "model"], "shape": [2, 4]}, '
+    texts("fuzz_layout_file", "layers.0.attn\n" + mesh + '"rules": {"attn": ["model", ""], "mlp": [null, ["data", "model"]]}}',
+          "a\n" + mesh + '"match": "fullmatch", "uneven": "chunk", "rules": {"a": "#sdy.sharding<@m, [{\\"model\\"}]>", "b|a": []}}',
+          'x\n{"rules": {"x+": "{devices=[2,4]<=[8]}", "y": "(Shard(0), R)"}}', "x1\n" + mesh + '"rules": {"x\\\\d": ["data"], "(?P<n>.)(?P=n)": []}}')
+
+
 if __name__ == "__main__":
     json_seeds()
     zip_seeds()
@@ -141,3 +164,4 @@ if __name__ == "__main__":
     hub_index_seeds()
     journal_seeds()
     manifest_seeds()
+    layout_seeds()
