@@ -59,6 +59,17 @@ constexpr OptionRow kShowOptions[] = {
     {"", "slice", "SLICE", "part of it, as NumPy has it: \"0:4,:\", \"-1\", \"::2\""},
     {"", "stats", "", "minimum, maximum, mean, and how many are NaN, infinite or zero"},
 };
+constexpr OptionRow kMesh = {"", "mesh", "MESH",
+                             "axes and sizes, the first major: data=2,model=4; wins over the layout file's"};
+constexpr OptionRow kLayout = {
+    "", "layout", "FILE", "TOML or JSON: mesh, and rules from patterns to mesh axes", "", false, Completes::kPath};
+constexpr OptionRow kMapOptions[] = {
+    kMesh,
+    kLayout,
+    {"l", "long", "", "also print which box of each tensor every device holds"},
+    {"", "svg", "FILE", "draw the mesh, the blocks of the tensor in most parts, and bytes per device", "", false,
+     Completes::kPath},
+};
 constexpr OptionRow kCopyOptions[] = {
     {"", "to", "FORMAT", "format to write (see 'shardwright formats')", "", false, Completes::kFormat},
     {"", "max-shard-size", "SIZE", "largest shard (default: one file for a named file, else 5GB)"},
@@ -169,6 +180,35 @@ constexpr Command kCommands[] = {
        {"Leave a manifest for later checks", "shardwright hash --write model/"},
        {"Find tensors that are equal", "shardwright hash model/ | sort | uniq -D -w 32"}}},
      run_hash},
+    {"map",
+     {},
+     Group::kLook,
+     "show where every tensor goes on a mesh",
+     "Prints for every tensor the rule that names it, its layout and the shape and size of its shards, then the bytes "
+     "of every device, tensors "
+     "without a rule, rules without a tensor, and every tensor that cannot be laid out. Reads headers only. Exit code "
+     "0: all can be laid out, 1: "
+     "not all.\n\n"
+     "A layout file has mesh = {axis_names, shape}, match = \"search\" or \"fullmatch\", uneven = \"refuse\" or "
+     "\"chunk\" (as torch), and "
+     "rules, a table from Python regular expressions to one entry per dimension: an axis, a list of axes, or \"\" (in "
+     "JSON also null). A name "
+     "that is itself a rule takes that; two rules for one name are an error. A rule may also be a text: a Shardy "
+     "attribute, a GSPMD string, or "
+     "DTensor placements.\n\n"
+     "With --json: {path, mesh: {axis_names, shape, devices, shardy}, match, tensors: [{name, dtype, shape, rule, "
+     "partition_spec, shard_shape, "
+     "shard_nbytes, even, replicas, gspmd, shardy, placements}], devices: [{device, nbytes}], unmatched: [{name, "
+     "nbytes, large}], unused_rules, "
+     "problems: [{tensor, message, found, expected, context}]}; with --long each tensor has boxes: [{start, extent}] "
+     "by device. A tensor with a "
+     "problem has its name, dtype and shape only.",
+     kLsArguments,
+     kMapOptions,
+     {{{"Does it fit eight devices?", "shardwright map --mesh data=2,model=4 --layout layout.toml model/"},
+       {"Who holds what of one tensor", "shardwright map --long --layout layout.toml model/ lm_head.weight"},
+       {"As a picture", "shardwright map --layout layout.toml --svg layout.svg model/"}}},
+     run_map},
     {"copy",
      kCopyAliases,
      Group::kMove,

@@ -74,6 +74,7 @@ std::span<const ExitRow> exit_table();
 Result<int> run_ls(Invocation&);
 Result<int> run_info(Invocation&);
 Result<int> run_show(Invocation&);
+Result<int> run_map(Invocation&);
 Result<int> run_copy(Invocation&);
 Result<int> run_verify(Invocation&);
 Result<int> run_diff(Invocation&);

@@ -6,29 +6,17 @@
 #include "cli/json_output.h"
 #include "cli/progress.h"
 #include "cli/table.h"
+#include "cli/user_file.h"
 #include "cli/verbs.h"
 #include "shardwright/base/text.h"
-#include "shardwright/store/store.h"
 
 namespace shardwright::cli {
 namespace {
 
-constexpr uint64_t kMaxRenameBytes = 16 * MiB;
-
-/// The file's rules in their order. It is a file of the user, read like any object: capped, and parsed by the strict parser.
+/// The file's rules in their order.
 Result<std::vector<std::pair<std::string, std::string>>> read_rename_file(const std::string& path) {
-  size_t slash = path.rfind('/');
-  std::string folder = slash == path.npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
-  std::string name = slash == path.npos ? path : path.substr(slash + 1);
-  if (name.empty())
-    return fail(Code::kInvalidArgument, "a directory is no file").at_path(path).within("in the file of --rename");
-  SHARDWRIGHT_ASSIGN(std::unique_ptr<Store> store, open_file_store(folder));
-  SHARDWRIGHT_ASSIGN(Bytes text, read_object(*store, name, kMaxRenameBytes));
-  Result<Json> rules = parse_json(text_of(text));
-  if (!rules.ok()) {
-    rules.error().code = Code::kInvalidArgument;
-    return std::move(rules.error()).at_path(path).within("in the file of --rename");
-  }
+  Result<Json> rules = read_json_file(path);
+  if (!rules.ok()) return std::move(rules.error()).within("in the file of --rename");
   std::vector<std::pair<std::string, std::string>> out;
   if (rules->is_object()) {
     for (auto& [pattern, replacement] : rules->items()) {
