@@ -78,6 +78,9 @@ constexpr OptionRow kCopyOptions[] = {
     {"", "exclude", "GLOB", "without those; may be repeated", "", true},
     {"", "rename", "FILE", "JSON object from Python regular expression to replacement, applied in order", "", false,
      Completes::kPath},
+    kMesh,
+    kLayout,
+    {"", "rank", "N", "write only what device N of the mesh holds, by --layout"},
     {"", "overwrite", "", "replace a checkpoint that is there"},
     {"", "strict", "", "a tensor larger than a shard is an error, not a warning"},
     {"", "manifest", "", "also write shardwright.manifest.json: checksums for 'verify --full'"},
@@ -216,6 +219,9 @@ constexpr Command kCommands[] = {
      "Copies a checkpoint into another format or shard size within the memory limit. All or nothing: the target "
      "appears when it is "
      "complete. Copying onto the source replaces it. Configuration and tokenizer files are carried along.\n\n"
+     "With --rank N TARGET is an ordinary checkpoint of local shapes: what device N of the mesh holds by --layout (see "
+     "'map'). Its metadata "
+     "'shardwright.part' has the whole shape and the start of every tensor.\n\n"
      "Without --to the name of TARGET decides: .safetensors, .weights.h5, .weights.json, .keras, else a directory of "
      "safetensors. "
      "Sizes: 5GB is 5*10^9 bytes, 5GiB is 5*2^30.\n\n"

@@ -14,7 +14,7 @@ namespace {
 
 constexpr double kWidth = 960, kMargin = 32, kPanelWidth = 420, kRight = kWidth - kMargin - kPanelWidth;
 constexpr int64_t kMostAcross = 16, kMostDown = 16;
-constexpr size_t kMostBars = 32, kMostBlocks = 64;
+constexpr size_t kMostBars = 32, kFineBlocks = 64, kMostBlocks = 4096;
 
 /// Text of names and numbers for XML; nothing in it can steer a viewer.
 std::string escape(std::string_view text) {
@@ -59,7 +59,12 @@ std::string runs_text(const std::vector<int64_t>& positions) {
 class Picture {
  public:
   Picture(const LayoutMap& map, std::span<const TensorToLay> tensors, const LayoutReport& report, size_t tensor)
-      : map_(map), mesh_(map.mesh()), tensor_(tensors[tensor]), report_(report), row_(report.rows[tensor]) {
+      : map_(map),
+        mesh_(map.mesh()),
+        tensor_(tensors[tensor]),
+        tensors_(tensors.size()),
+        report_(report),
+        row_(report.rows[tensor]) {
     for (int64_t i = 0; i < mesh_.size(); ++i) {
       Box box = row_.grid->box_of(i);
       holders_[{box.start, box.extent}].push_back(i);
@@ -111,8 +116,9 @@ class Picture {
     std::string layout = row_.rule ? map_.rules()[*row_.rule].layout.text(tensor_.shape.size())
                                    : TensorLayout{}.text(tensor_.shape.size());
     text(kMargin, 70,
-         fmt::format("{} {} laid out {} over mesh {}: {} a device", dtype_row(tensor_.dtype).name,
-                     shape_text(tensor_.shape), layout, mesh_.text(), format_bytes(row_.shard_bytes)),
+         fmt::format("{} {} laid out {} over mesh {}: {}{} a device", dtype_row(tensor_.dtype).name,
+                     shape_text(tensor_.shape), layout, mesh_.text(), row_.grid->even() ? "" : "at most ",
+                     format_bytes(row_.shard_bytes)),
          "fill=\"#4a5568\"");
     return 108;
   }
@@ -188,15 +194,16 @@ class Picture {
            R"(font-size="11" text-anchor="end" fill="#4a5568")");
     }
     size_t hidden = 0;
+    if (holders_.size() > kMostBlocks) label(left, top, width, height, "too many blocks to draw");
     for (const auto& [box, positions] : holders_) {
+      if (holders_.size() > kMostBlocks) break;
       if (!draw_block({box.first, box.second}, positions, drawn, left, top, width, height)) ++hidden;
     }
     rectangle(left, top, width, height, "none", "stroke=\"#4a5568\"");
     double bottom = top + height;
     if (hidden > 0) {
       bottom += 20;
-      text(left, bottom,
-           fmt::format("drawn are the blocks at the start of the other dimensions; {} more lie behind", hidden),
+      text(left, bottom, fmt::format("{} more lie behind these, in other dimensions", hidden),
            R"(font-size="11" fill="#4a5568")");
     }
     bottom += 20;
@@ -213,6 +220,7 @@ class Picture {
   /// False when the block lies behind those drawn, in another dimension.
   bool draw_block(const Box& box, const std::vector<int64_t>& positions, const std::vector<size_t>& drawn, double left,
                   double top, double width, double height) {
+    if (box.empty()) return true;
     for (size_t d = 0; d < box.rank(); ++d)
       if (std::find(drawn.begin(), drawn.end(), d) == drawn.end() && box.start[d] != 0) return false;
     auto span = [&](size_t dimension, double length) {
@@ -222,7 +230,7 @@ class Picture {
     auto [x, w] = drawn.empty() ? std::pair(0.0, width) : span(drawn.back(), width);
     auto [y, h] = drawn.size() < 2 ? std::pair(0.0, height) : span(drawn.front(), height);
     rectangle(left + x, top + y, w, h, colour_of_[static_cast<size_t>(positions.front())],
-              holders_.size() > kMostBlocks ? "stroke=\"#ffffff\" stroke-width=\"0.5\""
+              holders_.size() > kFineBlocks ? "stroke=\"#ffffff\" stroke-width=\"0.5\""
                                             : "stroke=\"#ffffff\" stroke-width=\"2\"");
     // Positions where they fit, and the range of elements below.
     std::string on = positions.size() == 1 ? printable(mesh_.devices()[static_cast<size_t>(positions.front())])
@@ -237,8 +245,8 @@ class Picture {
     const auto& bytes = report_.device_bytes;
     uint64_t largest = *std::max_element(bytes.begin(), bytes.end()),
              smallest = *std::min_element(bytes.begin(), bytes.end());
-    heading(kMargin, y, "Bytes per device, all tensors");
-    text(kMargin + 250, y,
+    heading(kMargin, y, fmt::format("Bytes per device, {} tensor{}", tensors_, tensors_ == 1 ? "" : "s"));
+    text(kMargin + 300, y,
          largest == smallest
              ? fmt::format("{} on each of {}", format_bytes(largest), bytes.size())
              : fmt::format("{} to {} on {}", format_bytes(smallest), format_bytes(largest), bytes.size()),
@@ -261,6 +269,7 @@ class Picture {
   const LayoutMap& map_;
   const DeviceMesh& mesh_;
   const TensorToLay& tensor_;
+  size_t tensors_;
   const LayoutReport& report_;
   const LayoutReport::Row& row_;
   std::map<std::pair<std::vector<int64_t>, std::vector<int64_t>>, std::vector<int64_t>>

@@ -1,9 +1,11 @@
 /// shardwright copy: one checkpoint into another format, shard size or dtype.
 #include <fmt/format.h>
 
+#include <charconv>
 #include <cstdio>
 
 #include "cli/json_output.h"
+#include "cli/layout_arguments.h"
 #include "cli/progress.h"
 #include "cli/table.h"
 #include "cli/user_file.h"
@@ -29,6 +31,22 @@ Result<std::vector<std::pair<std::string, std::string>>> read_rename_file(const 
         .with_expected(R"({"^model\\.": ""})");
   }
   return out;
+}
+
+/// The part that --rank asks for.
+Result<std::optional<DevicePart>> read_part(const Arguments& arguments) {
+  std::string rank = arguments.text("rank");
+  if (rank.empty()) {
+    if (!arguments.has("mesh") && !arguments.has("layout")) return std::optional<DevicePart>();
+    return fail(Code::kInvalidArgument, "--mesh and --layout need --rank: which device's part to write");
+  }
+  SHARDWRIGHT_ASSIGN(LayoutMap layout, read_layout(arguments));
+  DevicePart part{std::move(layout)};
+  auto [end, problem] = std::from_chars(rank.data(), rank.data() + rank.size(), part.position);
+  if (problem != std::errc() || end != rank.data() + rank.size())
+    return fail(Code::kInvalidArgument, "--rank cannot be '" + rank + "'")
+        .with_hint("the device's place in the mesh: 0, 1, ...");
+  return std::optional(std::move(part));
 }
 
 Result<CopyRequest> request_of(const Invocation& invocation) {
@@ -60,6 +78,7 @@ Result<CopyRequest> request_of(const Invocation& invocation) {
   }
   request.select.include = arguments.all("include");
   request.select.exclude = arguments.all("exclude");
+  SHARDWRIGHT_ASSIGN(request.part, read_part(arguments));
   request.strict = arguments.has("strict");
   request.overwrite = arguments.has("overwrite");
   request.dry_run = arguments.has("dry-run");

@@ -201,8 +201,8 @@ void print_remarks(Output& output, const Mapped& mapped, bool all) {
   names.clear();
   for (uint32_t rule : report.unused_rules) names.push_back("'" + mapped.map.rules()[rule].pattern + "'");
   if (!names.empty())
-    output.line(output.styled(fmt::format("{} without a tensor: {}", counted(names.size(), "rule"), some_names(names, all)),
-                              Style::kYellow));
+    output.line(output.styled(
+        fmt::format("{} without a tensor: {}", counted(names.size(), "rule"), some_names(names, all)), Style::kYellow));
   for (const Error& error : report.problems) {
     output.line(output.styled(error.text(), Style::kRed));
     for (const std::string& line : error.context) output.line("  " + line);

@@ -44,6 +44,11 @@ def make_all(root):
     (root / "pointer.safetensors").write_text(
         "version https://git-lfs.github.com/spec/v1\noid sha256:" + "0" * 64 + "\nsize 90868376\n")
     (root / "rename.json").write_text(json.dumps({r"^layers\.(\d+)\.": r"block_\1/", "attn": "attention"}))
+    (root / "layout.toml").write_text(
+        'mesh = {axis_names = ["data", "model"], shape = [2, 4]}\n[rules]\nembed = ["model", ""]\n\'attn\\.weight$\' = ["", "data"]\ntypo = [["data", "model"]]\n')
+    (root / "chunks.json").write_text(json.dumps({"match": "fullmatch", "uneven": "chunk", "rules": {"embed.*": [None, "data"], "head": ["data"]}}))
+    (root / "two.json").write_text(json.dumps({"rules": {"head": [], "bias": []}}))
+    (root / "broken.toml").write_text("mesh = {axis_names = [\n")
     (root / "notes.txt").write_text("no checkpoint\n")
 
 

@@ -119,6 +119,37 @@ def test_copy_dry_run(run_json, checkpoints):
     assert not (checkpoints / "out").exists()
 
 
+MAPPED = {"name": str, "dtype": str, "shape": list, "rule": OPTIONAL_TEXT, "partition_spec": list, "shard_shape": list, "shard_nbytes": int,
+          "even": bool, "replicas": int, "gspmd": str, "shardy": str, "placements": str}
+
+
+def test_map(run):
+    shown = parse(run("shardwright map --json --layout layout.toml small.safetensors").stdout)
+    check(shown, {"path": str, "mesh": dict, "match": str, "tensors": list, "devices": list, "unmatched": list, "unused_rules": list, "problems": list})
+    check(shown["mesh"], {"axis_names": list, "shape": list, "devices": list, "shardy": str})
+    for row in shown["tensors"]:
+        check(row, MAPPED)
+    assert shown["tensors"][1] == {
+        "name": "embed.weight", "dtype": "F32", "shape": [4, 3], "rule": "embed", "partition_spec": ["model", None], "shard_shape": [1, 3],
+        "shard_nbytes": 12, "even": True, "replicas": 2, "gspmd": "{devices=[4,1,2]<=[2,4]T(1,0) last_tile_dim_replicate}",
+        "shardy": '#sdy.sharding<@mesh, [{"model"}, {}]>', "placements": "(Replicate(), Shard(dim=0))"}
+    assert shown["devices"] == [{"device": str(i), "nbytes": 42} for i in range(8)]
+    assert shown["unmatched"] == [{"name": "steps", "nbytes": 8, "large": False}, {"name": "nothing", "nbytes": 0, "large": False},
+                                  {"name": "head.bias", "nbytes": 6, "large": False}]
+    assert shown["unused_rules"] == ["typo"] and shown["problems"] == []
+
+
+def test_map_boxes_and_problems(run):
+    done = run("shardwright map --json --long --mesh data=2,model=3 --layout layout.toml small.safetensors")
+    assert done.returncode == 1
+    shown = parse(done.stdout)
+    problem, = shown["problems"]
+    check(problem, {"tensor": str, "message": str, "found": OPTIONAL_TEXT, "expected": OPTIONAL_TEXT, "context": list})
+    assert shown["tensors"][1] == {"name": "embed.weight", "dtype": "F32", "shape": [4, 3]}
+    check(shown["tensors"][2], MAPPED | {"boxes": list})
+    assert shown["tensors"][2]["boxes"][3] == {"start": [0, 1], "extent": [2, 1]}
+
+
 def test_verify(run_json):
     check(run_json("shardwright verify --json small.safetensors"), VERIFIED)
     rows = run_json("shardwright verify --json cut.safetensors", exit_code=1)

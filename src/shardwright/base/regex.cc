@@ -10,11 +10,13 @@ namespace shardwright {
 struct Regex::Code {
   std::string pattern;
   pcre2_code* compiled = nullptr;
+  pcre2_code* whole = nullptr;  ///< anchored at both ends: as options of a match these would keep the JIT away
   pcre2_match_context* limits = nullptr;
   Code() = default;
   Code(const Code&) = delete;
   ~Code() {
     pcre2_code_free(compiled);
+    pcre2_code_free(whole);
     pcre2_match_context_free(limits);
   }
 };
@@ -63,21 +65,32 @@ struct Found {
   Match match;
 };
 
+/// True when `count`, what pcre2_match returned, is a match; 0 is one whose groups found no room.
+Result<bool> is_match(int count, std::string_view pattern, std::string_view text) {
+  if (count >= 0) return true;
+  if (count == PCRE2_ERROR_NOMATCH) return false;
+  bool limit = count == PCRE2_ERROR_MATCHLIMIT || count == PCRE2_ERROR_DEPTHLIMIT || count == PCRE2_ERROR_HEAPLIMIT;
+  return fail(limit ? Code::kResourceExhausted : Code::kInvalidArgument,
+              "regular expression '" + std::string(pattern) +
+                  (limit ? "' takes too long on a name" : "' cannot be applied"))
+      .with_found(std::string(text.substr(0, 200)));
+}
+
+/// Whether it matches; no room is made for groups, which many names by many patterns would pay for.
+Result<bool> matches(const pcre2_code* code, pcre2_match_context* limits, std::string_view pattern,
+                     std::string_view text) {
+  thread_local const Match kScratch(pcre2_match_data_create(1, nullptr));
+  int count = pcre2_match(code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), 0, 0, kScratch.get(), limits);
+  return is_match(count, pattern, text);
+}
+
 Result<Found> run(const pcre2_code* code, pcre2_match_context* limits, std::string_view pattern, std::string_view text,
                   size_t from, uint32_t options) {
   Found found;
   found.match.reset(pcre2_match_data_create_from_pattern(code, nullptr));
   int count = pcre2_match(code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), from, options,
                           found.match.get(), limits);
-  if (count == PCRE2_ERROR_NOMATCH) return found;
-  if (count < 0) {
-    bool limit = count == PCRE2_ERROR_MATCHLIMIT || count == PCRE2_ERROR_DEPTHLIMIT || count == PCRE2_ERROR_HEAPLIMIT;
-    return fail(limit ? Code::kResourceExhausted : Code::kInvalidArgument,
-                "regular expression '" + std::string(pattern) +
-                    (limit ? "' takes too long on a name" : "' cannot be applied"))
-        .with_found(std::string(text.substr(0, 200)));
-  }
-  found.matched = true;
+  SHARDWRIGHT_ASSIGN(found.matched, is_match(count, pattern, text));
   return found;
 }
 
@@ -139,16 +152,21 @@ Result<Regex> Regex::compile(std::string_view pattern) {
   SHARDWRIGHT_TRY(check_dialect(pattern));
   auto code = std::make_shared<Code>();
   code->pattern = pattern;
+  constexpr uint32_t kOptions = PCRE2_UTF | PCRE2_UCP | PCRE2_MATCH_INVALID_UTF;
   int error = 0;
   size_t at = 0;
-  code->compiled = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
-                                 PCRE2_UTF | PCRE2_UCP | PCRE2_MATCH_INVALID_UTF, &error, &at, nullptr);
-  if (code->compiled == nullptr) {
-    char text[256] = {};
-    pcre2_get_error_message(error, reinterpret_cast<PCRE2_UCHAR*>(text), sizeof text);
-    return refuse(pattern, at, text);
+  auto text = reinterpret_cast<PCRE2_SPTR>(pattern.data());
+  code->compiled = pcre2_compile(text, pattern.size(), kOptions, &error, &at, nullptr);
+  code->whole =
+      pcre2_compile(text, pattern.size(), kOptions | PCRE2_ANCHORED | PCRE2_ENDANCHORED, &error, &at, nullptr);
+  if (code->compiled == nullptr || code->whole == nullptr) {
+    char message[256] = {};
+    pcre2_get_error_message(error, reinterpret_cast<PCRE2_UCHAR*>(message), sizeof message);
+    return refuse(pattern, at, message);
   }
-  pcre2_jit_compile(code->compiled, PCRE2_JIT_COMPLETE);  // without JIT it only runs slower
+  // Without JIT they only run slower.
+  pcre2_jit_compile(code->compiled, PCRE2_JIT_COMPLETE);
+  pcre2_jit_compile(code->whole, PCRE2_JIT_COMPLETE);
   code->limits = pcre2_match_context_create(nullptr);
   pcre2_set_match_limit(code->limits, kMatchLimit);
   pcre2_set_depth_limit(code->limits, kDepthLimit);
@@ -156,14 +174,11 @@ Result<Regex> Regex::compile(std::string_view pattern) {
 }
 
 Result<bool> Regex::search(std::string_view text) const {
-  SHARDWRIGHT_ASSIGN(auto found, run(code_->compiled, code_->limits, code_->pattern, text, 0, 0));
-  return found.matched;
+  return matches(code_->compiled, code_->limits, code_->pattern, text);
 }
 
 Result<bool> Regex::fullmatch(std::string_view text) const {
-  SHARDWRIGHT_ASSIGN(auto found,
-                     run(code_->compiled, code_->limits, code_->pattern, text, 0, PCRE2_ANCHORED | PCRE2_ENDANCHORED));
-  return found.matched;
+  return matches(code_->whole, code_->limits, code_->pattern, text);
 }
 
 Result<std::string> Regex::substitute(std::string_view replacement, std::string_view text) const {

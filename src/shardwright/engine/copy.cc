@@ -8,6 +8,7 @@
 #include "shardwright/engine/jobs.h"
 #include "shardwright/engine/manifest.h"
 #include "shardwright/engine/memory_watch.h"
+#include "shardwright/engine/part.h"
 #include "shardwright/engine/select.h"
 #include "shardwright/engine/target.h"
 
@@ -53,6 +54,10 @@ class Copy {
     SHARDWRIGHT_ASSIGN(target_, resolve_target(request_, source_));
     if (target_.recovered) summary_.warnings.push_back(*target_.recovered);
     SHARDWRIGHT_ASSIGN(selected_, select_tensors(source_.catalog, request_.select));
+    if (request_.part) {
+      SHARDWRIGHT_ASSIGN(auto warnings, take_part(*request_.part, source_.catalog, selected_));
+      summary_.warnings.insert(summary_.warnings.end(), warnings.begin(), warnings.end());
+    }
     SHARDWRIGHT_TRY(make_draft());
     SHARDWRIGHT_ASSIGN(plan_, plan_write(source_.catalog, *draft_, selected_.origin, plan_options()));
     for (const auto& warning : draft_->warnings()) summary_.warnings.push_back(warning);

@@ -9,6 +9,7 @@
 
 #include "shardwright/base/checksum.h"
 #include "shardwright/engine/execute.h"
+#include "shardwright/layout/layout_map.h"
 
 namespace shardwright {
 
@@ -28,12 +29,20 @@ struct Selection {
   std::optional<DType> dtype;  ///< floating tensors are cast to it
 };
 
+/// What one device of a mesh holds. Names are those of the target; position is the device's place in the mesh, row-major.
+struct DevicePart {
+  LayoutMap layout;
+  int64_t position = 0;
+};
+
 struct CopyRequest {
   std::string source, target;
   std::string format;                         ///< "" = by the target's name
   std::optional<uint64_t> max_shard_bytes{};  ///< none: one file for a named file, 5 GB for a directory or an index
   bool strict = false, overwrite = false, dry_run = false, manifest = false;
   Selection select{};
+  /// Only this part is written: local shapes, with each tensor's whole shape and start in the metadata "shardwright.part" (see part.h).
+  std::optional<DevicePart> part{};
 };
 
 struct CopySummary {

@@ -155,6 +155,9 @@ class Planner {
   bool stream(const PieceIndex& pieces, const Geometry& geometry, bool consumer) const {
     auto encoded = [&](const Piece& piece) { return !plan_.from.encoding(piece.encoding).chain.empty(); };
     if (pieces.all().empty() || !std::ranges::all_of(pieces.all(), encoded)) return false;
+    // A chunk that reaches beyond the tensor would be scattered beyond it.
+    auto within = [&](const Piece& piece) { return geometry.box.contains(piece.box); };
+    if (!std::ranges::all_of(pieces.all(), within)) return false;
     bool one = pieces.all().size() == 1;
     if (!one && (consumer || plan_.options.checksums)) return false;  // boxes must come in C order
     // A slab that ends inside a row of chunks would decode those chunks again.

@@ -138,7 +138,8 @@ class CatalogBuilder {
   Result<TensorId> add_tensor(std::string_view name, DType dtype, std::span<const int64_t> shape);
   /// Of the tensor added last. Extents must lie within their object when its size is known, and be as long as box and encoding say
   /// (raw, C order): kCorrupt with offset, found and expected.
-  Status add_piece(const Piece& piece);
+  /// may_reach_beyond: an encoded chunk of which the tensor is only a part may begin before it and end after it.
+  Status add_piece(const Piece& piece, bool may_reach_beyond = false);
   /// The common case without a Box: the whole tensor, raw, C order, little-endian, stored as `stored`.
   Status add_flat(const Place& place, DType stored);
   Place add_literal(View bytes);

@@ -98,7 +98,7 @@ Status CatalogBuilder::add_flat(const Place& place, DType stored) {
   return {};
 }
 
-Status CatalogBuilder::add_piece(const Piece& piece) {
+Status CatalogBuilder::add_piece(const Piece& piece, bool may_reach_beyond) {
   auto& d = *data_;
   auto id = static_cast<TensorId>(d.rows.size() - 1);
   auto& row = d.rows.back();
@@ -108,7 +108,7 @@ Status CatalogBuilder::add_piece(const Piece& piece) {
   };
   Box whole = Box::whole(shape);
   bool same_rank = piece.box.rank() == row.rank && piece.box.start.size() == row.rank;
-  if (!same_rank || !whole.contains(piece.box))
+  if (!same_rank || !(may_reach_beyond || whole.contains(piece.box)))
     return bad("piece " + piece.box.text() + " lies outside shape " + shape_text(shape));
   const auto& encoding = d.encodings[piece.encoding];
   bool raw = encoding.chain.empty();

@@ -1,0 +1,184 @@
+"""Layouts as `map` writes them, given to jaxlib's and torch's own parsers: what matters is the box of every device that comes out."""
+import json
+import math
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import raw
+
+AXES = {"a": 2, "b": 4}
+THREE = {"x": 2, "y": 2, "z": 2}
+RULES = {  # rank by rank: every way to deal out two axes, some of three
+    "two": (AXES, {"s.none": [], "v.a": ["a"], "v.b": ["b"], "v.ab": [["a", "b"]], "v.ba": [["b", "a"]], "m.ab": ["a", "b"], "m.ba": ["b", "a"],
+                   "m.0b": [None, "b"], "m.a0": ["a", None], "m.00": [None, None], "m.ab0": [["a", "b"], None], "m.0ba": [None, ["b", "a"]]}),
+    "three": (THREE, {"v.zxy": [["z", "x", "y"]], "m.zx.y": [["z", "x"], "y"], "c.x0z": ["x", None, "z"], "c.y": ["y"], "c.xz0y": [["x", "z"], None, "y"],
+                      "c.zyx": ["z", "y", "x"]}),
+    "one": ({"d": 1, "m": 8}, {"m.dm": ["d", "m"], "m.md": [["m", "d"], None]}),
+}
+RANK = {"s": 0, "v": 1, "m": 2, "c": 3}
+
+# In a process of its own: eight devices must be asked for before jax wakes.
+JAX_BOXES = """
+import json, sys
+import numpy as np
+from jax._src.lib import xla_client
+from jax._src.lib.mlir import ir
+from jax._src.op_shardings import op_sharding_to_numpy_indices
+from jaxlib.mlir.dialects import sdy
+import jax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+def box(index, shape):
+    ranges = [part.indices(size) for part, size in zip(index, shape)]
+    return [[begin for begin, _, _ in ranges], [end - begin for begin, end, _ in ranges]]
+
+context = ir.Context()
+sdy.register_dialect(context)
+out = {}
+for case in json.load(sys.stdin):
+    mesh, out[case["name"]] = case["mesh"], {}
+    devices = np.array(jax.devices()).reshape(mesh["shape"])
+    assert str(ir.Attribute.parse(mesh["shardy"], context)) == mesh["shardy"]
+    def by_axes(dims):
+        spec = PartitionSpec(*[tuple(axes) if axes else None for axes in dims])
+        index = NamedSharding(Mesh(devices, tuple(mesh["axis_names"])), spec).devices_indices_map(tuple(row["shape"]))
+        return [box(index[device], row["shape"]) for device in devices.flat]
+    for row in case["tensors"]:
+        attribute = ir.Attribute.parse(row["shardy"], context)
+        assert str(attribute) == row["shardy"]
+        read = [[str(sdy.AxisRefAttr(axis).name) for axis in sdy.DimensionShardingAttr(dim).axes]
+                for dim in sdy.TensorShardingAttr(attribute).dimension_shardings]
+        tiles = op_sharding_to_numpy_indices(xla_client.HloSharding.from_string(row["gspmd"]), tuple(row["shape"]), devices.size)
+        spec = [[] if entry is None else [entry] if isinstance(entry, str) else entry for entry in row["partition_spec"]]
+        out[case["name"]][row["name"]] = {"gspmd": [box(tile, row["shape"]) for tile in tiles], "shardy": by_axes(read), "spec": by_axes(spec)}
+json.dump(out, sys.stdout)
+"""
+
+
+@pytest.fixture(scope="module")
+def shown(shardwright, tmp_path_factory):
+    """What `map` says of every case."""
+    folder, out = tmp_path_factory.mktemp("layout"), []
+    for name, (mesh, rules) in RULES.items():
+        size = 2 * math.prod(mesh.values())
+        path, layout = folder / f"{name}.safetensors", folder / f"{name}.json"
+        raw.write(path, {tensor: ("U8", [size] * RANK[tensor[0]], bytes(size ** RANK[tensor[0]])) for tensor in rules})
+        layout.write_text(json.dumps({"mesh": {"axis_names": list(mesh), "shape": list(mesh.values())}, "rules": rules}))
+        out.append(shardwright.json("map", "--long", "--layout", layout, path) | {"name": name})
+    return out
+
+
+def boxes(row):
+    return [[box["start"], box["extent"]] for box in row["boxes"]]
+
+
+def test_jaxlib_reads_the_same_boxes(shown):
+    environment = os.environ | {"XLA_FLAGS": "--xla_force_host_platform_device_count=8", "JAX_PLATFORMS": "cpu"}
+    done = subprocess.run([sys.executable, "-c", JAX_BOXES], input=json.dumps(shown), env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    read = json.loads(done.stdout)
+    for case in shown:
+        for row in case["tensors"]:
+            for text, theirs in read[case["name"]][row["name"]].items():
+                if row["shape"]:
+                    assert theirs == boxes(row), (case["name"], row["name"], text)
+
+
+def test_torch_reads_the_same_boxes(shown):
+    from torch.distributed.tensor import Replicate, Shard
+    from torch.distributed.tensor._utils import _compute_local_shape_and_global_offset
+    from torch.distributed.tensor.placement_types import _StridedShard
+    names = {"Shard": lambda dim: Shard(dim), "Replicate": Replicate, "_StridedShard": lambda dim, sf: _StridedShard(dim, split_factor=sf)}
+    for case in shown:
+        shape = tuple(case["mesh"]["shape"])
+        for row in case["tensors"]:
+            placements = eval(row["placements"], {"__builtins__": {}}, names)
+            assert repr(placements) == row["placements"]
+            for position, ours in enumerate(boxes(row)):
+                at = [int(i) for i in np.unravel_index(position, shape)]
+                extent, start = _compute_local_shape_and_global_offset(tuple(row["shape"]), shape, at, placements)
+                assert [list(start), list(extent)] == ours, (case["name"], row["name"], position)
+
+
+def test_a_rule_may_be_any_of_the_texts(shardwright, shown, tmp_path):
+    for case in shown:
+        for text in ("gspmd", "shardy", "placements"):
+            layout = tmp_path / "texts.json"
+            mesh = {key: case["mesh"][key] for key in ("axis_names", "shape")}
+            layout.write_text(json.dumps({"mesh": mesh, "match": "fullmatch", "rules": {row["name"]: row[text] for row in case["tensors"]}}))
+            again = shardwright.json("map", "--long", "--layout", layout, case["path"])
+            assert [boxes(row) for row in again["tensors"]] == [boxes(row) for row in case["tensors"]], text
+
+
+@pytest.mark.parametrize("target", ["part.safetensors", "part.weights.h5", "part"])
+def test_the_parts_are_the_whole(shardwright, rng, tmp_path, target):
+    """Every rank's part, put where its metadata says, in each format."""
+    arrays = {"rows": rng.standard_normal((10, 6)).astype("f4"), "columns": rng.standard_normal((6, 9)).astype("f4"),
+              "both": rng.standard_normal((5, 3, 8)).astype("f4"), "scalar": np.float32(3), "empty": np.zeros((0, 4), "f4")}
+    source, layout = tmp_path / "whole.safetensors", tmp_path / "layout.toml"
+    raw.write(source, {name: ("F32", list(array.shape), array.tobytes()) for name, array in arrays.items()})
+    layout.write_text('uneven = "chunk"\n[rules]\nrows = ["x"]\ncolumns = ["", ["y", "x"]]\nboth = ["y", "", "x"]\nempty = ["x"]\n')
+    chunked = tmp_path / "whole.weights.h5"
+    shardwright.copy(source, chunked)
+    found = {name: np.full(array.shape, np.nan, "f4") for name, array in arrays.items()}
+    for rank in range(6):
+        place = tmp_path / f"{rank}-{target}"
+        shardwright.copy(chunked if rank % 2 else source, place, "--mesh", "x=2,y=3", "--layout", layout, "--rank", rank)
+        part = json.loads(shardwright.json("info", place)["metadata"]["shardwright.part"])
+        assert part["axis_names"] == ["x", "y"] and part["shape"] == [2, 3] and part["rank"] == rank
+        for row in shardwright.json("ls", place):
+            at = part["tensors"][row["name"]]
+            assert at["shape"] == list(arrays[row["name"]].shape)
+            values = np.array(shardwright.json("show", place, row["name"])["values"], "f4").reshape(row["shape"])
+            window = tuple(slice(start, start + size) for start, size in zip(at["start"], row["shape"]))
+            assert not row["shape"] or found[row["name"]][window].shape == values.shape
+            found[row["name"]][window] = values
+    for name, array in arrays.items():
+        assert np.array_equal(found[name], array), name
+
+
+def test_parts_of_compressed_chunks(shardwright, rng, tmp_path):
+    """h5py's chunks, cut across: each is decoded for the devices that need it."""
+    import h5py
+    array = rng.integers(0, 1000, (50, 40)).astype("i4")
+    with h5py.File(tmp_path / "chunks.h5", "w") as file:
+        file.create_dataset("w", data=array, chunks=(7, 9), compression="gzip", shuffle=True)
+    for rank, window in enumerate([np.s_[:25, :20], np.s_[:25, 20:], np.s_[25:, :20], np.s_[25:, 20:]]):
+        place = tmp_path / f"{rank}.safetensors"
+        (tmp_path / "l.json").write_text('{"rules": {"w": ["x", "y"]}}')
+        shardwright.copy(tmp_path / "chunks.h5", place, "--mesh", "x=2,y=2", "--layout", tmp_path / "l.json", "--rank", rank)
+        assert raw.read(place)["w"][2] == array[window].tobytes()
+
+
+def test_pictures_are_xml_whatever_the_names(shardwright, tmp_path):
+    from xml.etree import ElementTree
+    names = ["<&>\"'", "\x01\u202e", "\u0645\u0635\u0641\u0648\u0641\u0629", "x" * 500]
+    raw.write(tmp_path / "odd.safetensors", {name: ("U8", [4, 0, 6], b"") for name in names} | {"s": ("U8", [], b"1"), "v": ("U8", [300], bytes(300))})
+    (tmp_path / "l.json").write_text('{"uneven": "chunk", "rules": {"^v": ["m"], "<": ["m"]}}')
+    for name in [*names, "s", "v"]:
+        for mesh in ("m=1", "m=3", "a=2,m=2,b=70", "m=5000"):
+            picture = tmp_path / "p.svg"
+            shardwright.run("map", "--mesh", mesh, "--layout", tmp_path / "l.json", "--svg", picture, tmp_path / "odd.safetensors", name[0] + "*")
+            assert ElementTree.parse(picture).getroot().tag == "{http://www.w3.org/2000/svg}svg"
+            assert picture.stat().st_size < 2_000_000
+
+
+PICTURES = {"layout-columns": '"attn" = ["", "model"]', "layout-rows": 'uneven = "chunk"\nrules.attn = [["data", "model"]]'}
+
+
+def picture(shardwright, folder, rules):
+    """A picture as the documentation has it."""
+    raw.write(folder / "model.safetensors", {"h.0.attn.q.weight": ("F32", [50, 64], bytes(50 * 64 * 4)), "h.0.norm.weight": ("F32", [64], bytes(256))})
+    (folder / "layout.toml").write_text(("" if "rules" in rules else "[rules]\n") + rules + "\n")
+    shardwright.run("map", "--mesh", "data=2,model=4", "--layout", folder / "layout.toml", "--svg", folder / "p.svg", folder / "model.safetensors")
+    return (folder / "p.svg").read_text()
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_the_pictures_in_the_documentation_are_drawn_by_map(shardwright, tmp_path, name):
+    drawn = picture(shardwright, tmp_path, PICTURES[name])
+    assert drawn == (pathlib.Path(__file__).parents[2] / "docs" / f"{name}.svg").read_text()
