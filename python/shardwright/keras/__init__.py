@@ -1,0 +1,14 @@
+"""Weights of Keras 3 models: saved in shards and loaded, all or nothing, in bounded memory, in files that plain Keras reads too.
+
+    import shardwright.keras
+
+    shardwright.keras.save_weights(model, "model.weights.json", max_shard_size="2GB")
+    shardwright.keras.load_weights(model, "model.weights.json")
+"""
+from .loading import Loaded, load_weights
+from .matching import MismatchError
+from .models import load_model, save_model
+from .saving import save_weights
+from .walk import Weight, weights_of
+
+__all__ = ["Loaded", "MismatchError", "Weight", "load_model", "load_weights", "save_model", "save_weights", "weights_of"]

@@ -1,0 +1,313 @@
+"""Weights from files into a live model: everything is checked first, then values come one variable at a time."""
+from __future__ import annotations
+
+import time
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import keras
+import numpy as np
+
+from ..dtypes import Array
+from ..errors import Error
+from ..jobs import verify as verify_checkpoint
+from ..memory import DEFAULT_MEMORY, carve, empty, size
+from ..progress import Progress, reporting
+from . import backends
+from .backends import Landing
+from .matching import Item, Match, MismatchError, is_bytes_of_float8, is_float, match
+from .report import Report, shown
+from .stored import Located, Path, Stored, open_stored
+from .walk import expected, is_plain_optimizer, require_built, walk
+
+# Variables below this size are read several at a time, into memory that they share.
+_SMALL_BYTES = 16 << 20
+
+
+@dataclass
+class Loaded:
+    """weights: how many tensors of the file were loaded. skipped: what was left out and why, one line each. bytes_read: of the files."""
+
+    weights: int = 0
+    skipped: list[str] = field(default_factory=list)
+    bytes_read: int = 0
+    seconds: float = 0.0
+
+
+def load_weights(model: Any, path: Path | Sequence[Path], skip_mismatch: bool = False, *, optimizer: bool | None = None,
+                 verify: bool = False, free_first: bool = False, isolate: bool = False, memory: int | str = DEFAULT_MEMORY,
+                 threads: int = 0, progress: Progress | str = "auto") -> Loaded:
+    """Loads the weights of a Keras model, all or nothing, each value read once and straight to where it belongs.
+
+    path: what Keras's save_weights() and save() and what save_weights() here write: x.weights.h5, x.weights.json with its shards, x.keras,
+        .safetensors, a directory with safetensors; or a list of shard files. Tensors may be named as Keras's files name them or by
+        the paths of the model's variables (see weights_of).
+    skip_mismatch: load what fits, and warn of the rest; a layer is loaded whole or not at all.
+    optimizer: True: its weights must be in the file. False: leave it as it is. None: load them if the file has any, and warn if the
+        model has an optimizer and the file has not.
+    verify: check content hashes against the manifest first, which reads the files twice; CorruptError before anything is changed.
+    free_first: give up a variable's old value before its new one is read, for models that barely fit; whoever else holds the old
+        value loses it.
+    isolate: read HDF5 metadata in a child process, for files that are not trusted.
+    memory: bytes that may be used beside the model and the variable that is being replaced. threads: workers; 0: as many as pay.
+    progress: "auto": a bar when there is much to read and someone to see it; else see shardwright.Progress.
+
+    Floating types are converted, with a warning where that loses precision. Layers with a load_own_variables() of their own are
+    tried out first, in a scope that keeps their variables as they are.
+    Raises MismatchError, which names all that does not fit, and what shardwright.open() raises; then nothing was changed. When the
+    disk fails, or the file changes, while values are read, the model holds some of the new ones, and the error says so.
+    """
+    require_built(model, "its weights are loaded")
+    begun = time.perf_counter()
+    if verify:
+        _verify(path, isolate, memory, threads)
+    budget = size(memory, "memory")
+    with open_stored(path, isolate) as stored:
+        walked = walk(model)
+        if stored.plain:
+            stored.rename(_names_by_path(walked.saveables))
+        found = match(walked, stored, optimizer)
+        _rehearse(found)
+        result = Loaded()
+        _settle(found, model, stored, skip_mismatch, result)
+        total = sum(entry.tensor.nbytes for item in found.items for entry in item.entries.values())
+        with reporting(shown(progress, total)) as callback:
+            _Load(found, free_first, budget, threads, Report(callback, "read", total)).run()
+        result.weights = sum(len(item.entries) for item in found.items) + len(found.seeds)
+        result.bytes_read = stored.bytes_read
+    result.seconds = time.perf_counter() - begun
+    return result
+
+
+def _verify(path: Path | Sequence[Path], isolate: bool, memory: int | str, threads: int) -> None:
+    for one in [path] if isinstance(path, str) or hasattr(path, "__fspath__") else path:  # type: ignore[union-attr]
+        outcome = verify_checkpoint(one, full=True, isolate=isolate, memory=memory, threads=threads)  # type: ignore[arg-type]
+        if outcome.findings:
+            raise outcome.findings[0]
+
+
+def _names_by_path(saveables: Any) -> dict[str, str]:
+    """Paths of variables -> names in Keras's files. A path that two variables have names neither."""
+    names: dict[str, str] = {}
+    twice: set[str] = set()
+    variables: dict[str, int] = {}
+    for saveable in saveables:
+        for key, variable in (expected(saveable.object) or {}).items() if hasattr(saveable.object, "load_own_variables") else ():
+            if variables.setdefault(variable.path, id(variable)) != id(variable):
+                twice.add(variable.path)
+            names.setdefault(variable.path, saveable.file_name(key))
+    return {path: name for path, name in names.items() if path not in twice}
+
+
+# ---- before anything changes
+
+def _rehearse(found: Match) -> None:
+    """Lets objects with methods of their own load inside a scope in which variables keep their values."""
+    for item in found.items:
+        if item.exact:
+            continue
+        try:
+            with keras.StatelessScope():
+                item.saveable.object.load_own_variables(_Whole(item.entries))
+        except Error:
+            raise
+        except Exception as error:  # whatever the object's own method raises is what does not fit
+            name = item.saveable.file_name("")
+            found.problems.append((item.saveable.path, f"'{name}' ({type(item.saveable.object).__name__}.load_own_variables): "
+                                                       f"{type(error).__name__}: {error}"))
+
+
+def _settle(found: Match, model: Any, stored: Stored, skip_mismatch: bool, result: Loaded) -> None:
+    """Raises what does not fit, or leaves it out. Says what is lost."""
+    bad = {path for path, _ in found.problems}
+    lines = [line for _, line in found.problems]
+    count = sum(len(keys) for keys in stored.groups.values()) + len(stored.plain)
+    if lines and not skip_mismatch:
+        raise MismatchError(f"{len(lines)} of the file's {count} weights and the model's do not fit each other; nothing was changed",
+                            problems=lines, path=stored.path, hint="skip_mismatch=True loads the others")
+    found.items = [item for item in found.items if item.saveable.path not in bad]
+    result.skipped = lines
+    if lines:
+        _warn(f"{stored.path}: left out, as they do not fit the model '{getattr(model, 'name', type(model).__name__)}':", lines)
+    if found.absent:
+        _warn(f"{stored.path}: saved by a version of Keras that left out layers in nested containers; these keep their values:", found.absent)
+        result.skipped = result.skipped + [f"'{path}': not in the file" for path in found.absent]
+    if found.without_optimizer and not lines:
+        _warn(f"{stored.path}: has no weights of an optimizer; the model's optimizer keeps its own", [])
+    if found.narrowed:
+        _warn(f"{stored.path}: {len(found.narrowed)} weights lose precision in the model's dtypes:", found.narrowed)
+
+
+def _warn(text: str, lines: Sequence[str]) -> None:
+    more = [f"and {len(lines) - 20} more"] if len(lines) > 20 else []
+    warnings.warn("\n  ".join([text, *lines[:20], *more]), stacklevel=4)
+
+
+# ---- values
+
+@dataclass(eq=False)
+class _Step:
+    located: Located
+    variable: Any
+
+    @property
+    def nbytes(self) -> int:
+        return int(np.prod(backends.shape_of(self.variable), dtype=object)) * backends.dtype_of(self.variable).itemsize
+
+
+class _Load:
+    """Reads what layers ask for: large variables when it is their turn, small ones with their neighbours."""
+
+    def __init__(self, found: Match, free_first: bool, memory: int, threads: int, report: Report):
+        self.found, self.free_first, self.threads, self.report = found, free_first, threads, report
+        self.shared = max(64 << 10, min(32 << 20, memory // 4))
+        self.memory = memory - min(self.shared, memory // 4)
+        self.batch_of: dict[_Step, list[_Step]] = {}
+        self.ready: dict[_Step, Any] = {}
+
+    def run(self) -> None:
+        steps = {id(item): {key: _Step(located, item.targets[key]) for key, located in item.entries.items()}
+                 for item in self.found.items if item.targets is not None}
+        self.plan([step for item in self.found.items for step in steps.get(id(item), {}).values()])
+        try:
+            for item in self.found.items:
+                self.load(item, steps.get(id(item)))
+            for state, located in self.found.seeds:
+                state.assign(np.asarray(located.tensor))
+        except Error as error:
+            error.context = (*error.context, "while values were read: the model holds some of the new ones")
+            raise
+
+    def plan(self, steps: list[_Step]) -> None:
+        batch: list[_Step] = []
+        for step in steps:
+            small = step.nbytes < min(_SMALL_BYTES, self.shared)
+            if not small or sum(s.nbytes + 64 for s in batch) + step.nbytes > self.shared:
+                batch = []
+            self.batch_of[step] = batch if small else [step]
+            if small:
+                batch.append(step)
+
+    def load(self, item: Item, steps: dict[str, _Step] | None) -> None:
+        if steps is None:
+            item.saveable.object.load_own_variables(_Whole(item.entries, self.report))
+            return
+        if is_plain_optimizer(item.saveable.object):  # its own method would take nothing of a file that has fewer
+            for step in steps.values():
+                step.variable.assign(self.take(step))
+        else:
+            item.saveable.object.load_own_variables(_Store({key: (lambda step=step: self.take(step)) for key, step in steps.items()}))
+        for step in steps.values():
+            self.ready.pop(step, None)
+
+    def take(self, step: _Step) -> Any:
+        if step not in self.ready:
+            waiting = self.batch_of.pop(step, [step])
+            for other in waiting:
+                self.batch_of.pop(other, None)
+            self.read(waiting)
+        return self.ready.pop(step)
+
+    def read(self, steps: list[_Step]) -> None:
+        if len(steps) == 1 and backends.on_torch_device(steps[0].variable):
+            step, = steps
+            self.ready[step] = backends.fill_torch_device(step.variable, lambda start, array: self.fill([(step.located, start, array)]))
+            return
+        apart = [step for step in steps if backends.on_torch_device(step.variable)]
+        for step in apart:
+            self.read([step])
+        steps = [step for step in steps if step not in apart]
+        allocate = self.allocator(steps)
+        landings: list[tuple[_Step, Landing]] = []
+        for step in steps:
+            landings.append((step, backends.land(step.variable, allocate, self.free_first)))
+        self.fill([(step.located, start, array) for step, landing in landings for start, array in landing.boxes])
+        for step, landing in landings:
+            self.ready[step] = landing.finish()
+
+    def allocator(self, steps: list[_Step]) -> backends.Allocate:
+        """Memory for one large variable, or one block for several small ones, at 64-byte boundaries."""
+        own = [step for step in steps if backends.in_memory_of_its_own(step.variable)]
+        if len(own) < 2:
+            return empty
+        boxes = sum(backends.most_boxes(step.variable) for step in own)
+        arena = empty((sum(step.nbytes for step in own) + 64 * boxes,), np.uint8)
+        used = 0
+
+        def allocate(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+            nonlocal used
+            array = carve(arena, used, shape, dtype)
+            used += -(arena.ctypes.data + used) % 64 + array.nbytes
+            return array
+        return allocate
+
+    def fill(self, boxes: list[tuple[Located, tuple[int, ...], Array]]) -> None:
+        """Reads boxes, each file once from front to back, converting where dtypes differ."""
+        jobs: dict[int, list[tuple[str, tuple[int, ...], Array]]] = {}
+        after: list[tuple[Array, Array]] = []
+        checkpoints: dict[int, Any] = {}
+        for located, start, array in boxes:
+            into = array
+            have = located.tensor.dtype
+            if is_bytes_of_float8(have, array.dtype):
+                into = array.view(np.uint8)
+            elif have != array.dtype and not (is_float(have) and is_float(array.dtype)):
+                into = np.empty(array.shape, have)
+                after.append((array, into))
+            checkpoints[id(located.checkpoint)] = located.checkpoint
+            jobs.setdefault(id(located.checkpoint), []).append((located.tensor.name, start, into))
+        for key, group in jobs.items():
+            checkpoints[key].read(group, memory=self.memory, threads=self.threads, progress=self.report.part())
+        for array, values in after:
+            array[...] = values
+        self.report.add(sum(located.tensor.dtype.itemsize * array.size for located, _, array in boxes))
+
+
+class _Store:
+    """What load_own_variables() is given: keys of the file; a value is made when it is asked for."""
+
+    def __init__(self, make: dict[str, Callable[[], Any]]):
+        self._make = make
+
+    def keys(self) -> Any:
+        return self._make.keys()
+
+    def __len__(self) -> int:
+        return len(self._make)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._make)
+
+    def __contains__(self, key: object) -> bool:
+        return key in self._make
+
+    def __getitem__(self, key: str) -> Any:
+        if key not in self._make:
+            raise KeyError(key)
+        return self._make[key]()
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return self[key] if key in self else default
+
+    def items(self) -> Iterator[tuple[str, Any]]:
+        return ((key, self[key]) for key in self)
+
+    def values(self) -> Iterator[Any]:
+        return (self[key] for key in self)
+
+
+class _Whole(_Store):
+    """For objects with a method of their own: new NumPy arrays in the file's dtypes, as from Keras, which they may change."""
+
+    def __init__(self, entries: dict[str, Located], report: Report | None = None):
+        self._entries, self._report = entries, report
+        super().__init__({key: (lambda key=key: self._read(key)) for key in entries})  # type: ignore[misc]
+
+    def _read(self, key: str) -> Array:
+        array = np.asarray(self._entries[key].tensor)
+        if self._report is not None:
+            self._report.add(array.nbytes)
+        return array
+
