@@ -87,10 +87,11 @@ nb::list strs_of(const Range& range) {
   return out;
 }
 
-Checkpoint open(const nb::str& path, bool isolate, uint64_t max_metadata_bytes) {
+Checkpoint open(const nb::str& path, bool isolate, uint64_t max_metadata_bytes, bool opaque_as_bytes) {
   std::string name = from_str(path);
   OpenOptions options;
   options.isolate = isolate;
+  options.opaque_as_bytes = opaque_as_bytes;
   options.max_metadata_bytes = max_metadata_bytes;
   auto opened = [&] {
     nb::gil_scoped_release released;
@@ -176,7 +177,8 @@ void bind_class(nb::module_& module) {
 
 void bind_checkpoint(nb::module_& module) {
   bind_class(module);
-  module.def("open", open, nb::arg("path"), nb::arg("isolate"), nb::arg("max_metadata_bytes"));
+  module.def("open", open, nb::arg("path"), nb::arg("isolate"), nb::arg("max_metadata_bytes"),
+             nb::arg("opaque_as_bytes") = false);
   module.def(
       "read_index", read_index, nb::arg("directory"), nb::arg("key"), nb::arg("cap"),
       nb::sig(

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,10 +17,11 @@ from ..memory import DEFAULT_MEMORY, carve, empty, size
 from ..progress import Progress, reporting
 from . import backends
 from .backends import Landing
+from .legacy import legacy_names
 from .matching import Item, Match, MismatchError, is_bytes_of_float8, is_float, match
 from .report import Report, shown
 from .stored import Located, Path, Stored, open_stored
-from .walk import expected, is_plain_optimizer, require_built, walk
+from .walk import Saveable, expected, is_plain_optimizer, require_built, walk
 
 # Variables below this size are read several at a time, into memory that they share.
 _SMALL_BYTES = 16 << 20
@@ -42,7 +43,7 @@ def load_weights(model: Any, path: Path | Sequence[Path], skip_mismatch: bool = 
     """Loads the weights of a Keras model, all or nothing, each value read once and straight to where it belongs.
 
     path: what Keras's save_weights() and save() and what save_weights() here write: x.weights.h5, x.weights.json with its shards, x.keras,
-        .safetensors, a directory with safetensors; or a list of shard files. Tensors may be named as Keras's files name them or by
+        x.h5 as of Keras 2, .safetensors, a directory with safetensors; or a list of shard files. Tensors may be named as Keras's files name them or by
         the paths of the model's variables (see weights_of).
     skip_mismatch: load what fits, and warn of the rest; a layer is loaded whole or not at all.
     optimizer: True: its weights must be in the file. False: leave it as it is. None: load them if the file has any, and warn if the
@@ -67,7 +68,7 @@ def load_weights(model: Any, path: Path | Sequence[Path], skip_mismatch: bool = 
     with open_stored(path, isolate) as stored:
         walked = walk(model)
         if stored.plain:
-            stored.rename(_names_by_path(walked.saveables))
+            _name_plain(stored, model, walked.saveables)
         found = match(walked, stored, optimizer)
         _rehearse(found)
         result = Loaded()
@@ -88,17 +89,20 @@ def _verify(path: Path | Sequence[Path], isolate: bool, memory: int | str, threa
             raise outcome.findings[0]
 
 
-def _names_by_path(saveables: Any) -> dict[str, str]:
-    """Paths of variables -> names in Keras's files. A path that two variables have names neither."""
-    names: dict[str, str] = {}
-    twice: set[str] = set()
-    variables: dict[str, int] = {}
+def _name_plain(stored: Stored, model: Any, saveables: Iterable[Saveable]) -> None:
+    """Gives tensors whose names are not Keras's the names that are meant: by paths of variables, or as Keras 2 had them."""
+    names: dict[int, str] = {}
+    paths: dict[str, set[int]] = {}
     for saveable in saveables:
         for key, variable in (expected(saveable.object) or {}).items() if hasattr(saveable.object, "load_own_variables") else ():
-            if variables.setdefault(variable.path, id(variable)) != id(variable):
-                twice.add(variable.path)
-            names.setdefault(variable.path, saveable.file_name(key))
-    return {path: name for path, name in names.items() if path not in twice}
+            names.setdefault(id(variable), saveable.file_name(key))
+            paths.setdefault(variable.path, set()).add(id(variable))
+    if all(checkpoint.format == "hdf5" for checkpoint in stored.checkpoints):
+        mapped, others = legacy_names(model, stored.plain, names)
+        for name in others:
+            del stored.plain[name]
+        stored.rename(mapped)
+    stored.rename({path: names[next(iter(ids))] for path, ids in paths.items() if len(ids) == 1})
 
 
 # ---- before anything changes

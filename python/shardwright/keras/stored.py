@@ -6,11 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, Union
 
+from .. import _core
 from ..checkpoint import Checkpoint, Tensor
-from ..checkpoint import open as open_checkpoint
 from ..errors import CorruptError, InvalidArgumentError
 
 Path = Union[str, "os.PathLike[str]"]
+_MOST_METADATA = 1 << 30
 # What Keras 2.13 called "layers".
 _OLD_LAYERS = "_layer_checkpoint_dependencies"
 
@@ -97,7 +98,7 @@ def open_stored(path: Path | Sequence[Path], isolate: bool) -> Stored:
         stored = Stored(f"{os.fspath(paths[0])} and {len(paths) - 1} more" if len(paths) > 1 else os.fspath(paths[0]))
     try:
         for one in paths:
-            stored.add(open_checkpoint(one, isolate=isolate))
+            stored.add(Checkpoint(_core.open(os.fspath(one), isolate, _MOST_METADATA, opaque_as_bytes=True)))
     except BaseException:
         stored.close()
         raise

@@ -18,6 +18,7 @@ struct Reader {
   const Hdf5Input& input;
   hid_t dataset;
   Hdf5Tensor& tensor;
+  bool opaque_as_bytes;
   Hdf5Properties properties;
   Hdf5Type type;
   Hdf5TypeInfo info;
@@ -55,6 +56,7 @@ Status Reader::check_layout() {
 
 Status Reader::name_opaque() {
   SHARDWRIGHT_ASSIGN(auto text, read_string_attribute(input, dataset, "dtype"));
+  if (!text && opaque_as_bytes && info.bytes == 1) return {};
   if (!text)
     return fail(Code::kUnsupported, "opaque dataset without a `dtype` attribute: nothing says what its bytes mean")
         .with_found(info.text)
@@ -268,8 +270,9 @@ Status Reader::read_storage() {
 
 }  // namespace
 
-Result<std::optional<Hdf5Skipped>> read_hdf5_dataset(const Hdf5Input& input, hid_t dataset, Hdf5Tensor& tensor) {
-  Reader reader{input, dataset, tensor, Hdf5Properties(H5Dget_create_plist(dataset)), {}, {}, {}, 0};
+Result<std::optional<Hdf5Skipped>> read_hdf5_dataset(const Hdf5Input& input, hid_t dataset, Hdf5Tensor& tensor,
+                                                     bool opaque_as_bytes) {
+  Reader reader{input, dataset, tensor, opaque_as_bytes, Hdf5Properties(H5Dget_create_plist(dataset)), {}, {}, {}, 0};
   if (!reader.properties.ok()) return input.error("cannot read the properties of a dataset");
   SHARDWRIGHT_TRY(reader.check_layout());
   SHARDWRIGHT_ASSIGN(auto skipped, reader.read_type());

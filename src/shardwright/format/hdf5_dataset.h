@@ -37,7 +37,9 @@ struct Hdf5Skipped {
 
 /// Reads the metadata of an open dataset into `tensor` (all but name, path, group and address). Errors, without the place: kUnsupported
 /// (external or virtual storage, filters, types), kCorrupt (sizes that contradict one another, shape bombs), those of the store.
-Result<std::optional<Hdf5Skipped>> read_hdf5_dataset(const Hdf5Input& input, hid_t dataset, Hdf5Tensor& tensor);
+/// opaque_as_bytes: see OpenOptions.
+Result<std::optional<Hdf5Skipped>> read_hdf5_dataset(const Hdf5Input& input, hid_t dataset, Hdf5Tensor& tensor,
+                                                     bool opaque_as_bytes = false);
 
 /// Adds the tensor's pieces to the tensor that was added last. object, base: where the region lies.
 Status add_hdf5_pieces(CatalogBuilder& builder, const Hdf5Tensor& tensor, ObjectId object, uint64_t base);

@@ -16,6 +16,8 @@ class FileMaker {
   Status add_metadata(const std::string& metadata);
   /// Offset of the payload; kUnknown when it has no bytes.
   Result<uint64_t> add(const Hdf5Plan& plan);
+  /// Groups of the labels that are left, but for those that a dataset is in the way of.
+  Status add_empty_groups(std::span<const Hdf5Plan> plans);
 
  private:
   Status ensure_group(const std::string& path);
@@ -99,6 +101,21 @@ Result<uint64_t> FileMaker::add(const Hdf5Plan& plan) {
   return offset;
 }
 
+Status FileMaker::add_empty_groups(std::span<const Hdf5Plan> plans) {
+  if (labels_.empty()) return {};
+  std::unordered_set<std::string> datasets;
+  for (const auto& plan : plans)
+    for (const auto& name : plan.names) datasets.insert(name.path);
+  std::vector<std::string> groups;
+  for (const auto& [group, label] : labels_) {
+    bool free = escape_for_hdf5(group) == group;
+    for (std::string above = group; free && !above.empty(); above = parent_path(above)) free = !datasets.contains(above);
+    if (free) groups.push_back(group);
+  }
+  for (const auto& group : groups) SHARDWRIGHT_TRY(ensure_group(group));
+  return {};
+}
+
 /// Small files keep the library's 2 KiB blocks, as Keras's have; large ones get their metadata together, so that opening them does not
 /// touch every megabyte. At most an eighth of the metadata is wasted.
 uint64_t meta_block_bytes(std::span<const Hdf5Plan> plans) {
@@ -114,7 +131,7 @@ uint64_t meta_block_bytes(std::span<const Hdf5Plan> plans) {
 }  // namespace
 
 Result<Hdf5Layout> Hdf5Layout::make(const Catalog& want, std::span<const Hdf5Plan> plans, Hdf5Labels& labels,
-                                    const std::string& metadata) {
+                                    const std::string& metadata, bool empty_groups) {
   // The library refusing what we ask of it is no corrupt file.
   auto internal = [](Error error) {
     if (error.code == Code::kCorrupt) error.code = Code::kInternal;
@@ -133,6 +150,8 @@ Result<Hdf5Layout> Hdf5Layout::make(const Catalog& want, std::span<const Hdf5Pla
       if (!offset.ok()) return internal(std::move(offset.error())).at_tensor(std::string(want.spec(plan.tensor).name));
       layout.payloads_.push_back({*offset, want.spec(plan.tensor).nbytes(), plan.tensor});
     }
+    if (empty_groups)
+      if (auto status = maker.add_empty_groups(plans); !status.ok()) return internal(std::move(status.error()));
   }
   auto recording = recorder->finish();
   if (!recording.ok()) return internal(std::move(recording.error()));

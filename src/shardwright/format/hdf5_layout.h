@@ -26,11 +26,12 @@ using Hdf5Labels = std::map<std::string, std::string, std::less<>>;
 class Hdf5Layout {
  public:
   /// Runs the library against memory: contiguous datasets in the order of `plans`, no times, so equal input gives equal bytes.
-  /// labels: those written are taken out. metadata: JSON text for the root attribute; "" for none.
+  /// labels: those written are taken out. metadata: JSON text for the root attribute; "" for none. empty_groups: labels of groups
+  /// without datasets are written too, as Keras does in one file.
   /// Memory: the metadata of the file, about 0.6 KB a dataset and 1.2 KB a group. 40 to 100 microseconds per dataset.
   /// Errors: kUnsupported (shape of more than 32 dimensions, names too long), kInternal (the library refuses).
   static Result<Hdf5Layout> make(const Catalog& want, std::span<const Hdf5Plan> plans, Hdf5Labels& labels,
-                                 const std::string& metadata);
+                                 const std::string& metadata, bool empty_groups = false);
 
   uint64_t size() const { return recording_.size; }
   /// Literals and payloads in byte order, offsets counted from `base`. Views are owned by this object.

@@ -171,7 +171,7 @@ std::string Walker::name_of(const std::optional<std::string>& attribute, const s
 
 Status Walker::add_dataset(hid_t dataset, const Link& link, const std::string& path, uint32_t group) {
   Hdf5Tensor tensor;
-  auto skipped = read_hdf5_dataset(input_, dataset, tensor);
+  auto skipped = read_hdf5_dataset(input_, dataset, tensor, options_.opaque_as_bytes);
   if (!skipped.ok() || *skipped) skipped_.insert(link.address);
   if (!skipped.ok()) return options_.report(located(skipped.error(), path));
   if (*skipped) {

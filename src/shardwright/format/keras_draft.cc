@@ -63,7 +63,7 @@ KerasIndex index_of(const Catalog& want, std::span<const Hdf5Plan> plans, const 
   builder.index.total_size = split.total;
   builder.index.metadata = json_of(want, "metadata");
   for (size_t i = 0; i < plans.size(); ++i)
-    for (const auto& name : plans[i].names) builder.add(parent_path(name.path), split.shard[i]);
+    for (const auto& name : plans[i].names) builder.add(vars_group_of(name.path), split.shard[i]);
   return std::move(builder.index);
 }
 
@@ -128,7 +128,7 @@ Result<Hdf5Layout> lay_out_keras_file(const Catalog& want, std::vector<std::stri
   }
   auto labels = keras_labels(want);
   auto plans = plan_keras_datasets(want);
-  return Hdf5Layout::make(want, plans, labels, metadata);
+  return Hdf5Layout::make(want, plans, labels, metadata, /*empty_groups=*/true);
 }
 
 Result<std::unique_ptr<Draft>> draft_keras_h5(const Catalog& want, const WriteOptions& options) {

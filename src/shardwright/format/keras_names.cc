@@ -44,13 +44,19 @@ bool is_decimal(std::string_view text) {
 
 bool is_vars_group(std::string_view path) { return path == "vars" || path.ends_with("/vars"); }
 
+std::string_view vars_group_of(std::string_view path) {
+  for (auto group = parent_path(path); !group.empty(); group = parent_path(group))
+    if (is_vars_group(group)) return group;
+  return {};
+}
+
 std::string_view parent_path(std::string_view path) {
   auto slash = path.rfind('/');
   return slash == std::string_view::npos ? std::string_view() : path.substr(0, slash);
 }
 
 bool is_keras_path(std::string_view name) {
-  return is_vars_group(parent_path(name)) && escape_for_hdf5(name) == name &&
+  return !vars_group_of(name).empty() && escape_for_hdf5(name) == name &&
          std::count(name.begin(), name.end(), '/') < kMaxComponents;
 }
 

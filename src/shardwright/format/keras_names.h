@@ -12,11 +12,13 @@ namespace shardwright {
 bool is_decimal(std::string_view text);
 /// "vars", "layers/dense/vars": a group of variables of one layer.
 bool is_vars_group(std::string_view path);
+/// The group of variables that a dataset belongs to: up to the last "vars" above it; "" when there is none.
+std::string_view vars_group_of(std::string_view path);
 /// Everything before the last slash; "" when there is none.
 std::string_view parent_path(std::string_view path);
 
 /// `<path>/vars/<key>` as HDF5 keeps it: no empty component, no ".", no NUL, at most 200 components. Keras's own keys are decimals; layers
-/// that save themselves may use others.
+/// that save themselves may use others, with slashes in them too.
 bool is_keras_path(std::string_view name);
 
 /// `name` as a group path that HDF5 keeps: bytes it would alter become %XX, an empty component "%". Not to be decoded: the true name is

@@ -23,6 +23,35 @@ std::string beside(std::string_view index_key, const std::string& file) {
   return directory.empty() ? file : std::string(directory) + "/" + file;
 }
 
+std::string_view file_name(std::string_view key);
+
+/// What a shard is called in a set that was renamed as a whole, the index and its shards: its number under the index's own name. ""
+/// when its name has no number.
+std::string renamed_shard(std::string_view index_key, const std::string& file) {
+  constexpr std::string_view kEnding = ".weights.h5";
+  if (!file.ends_with(kEnding)) return "";
+  auto underscore = file.rfind('_');
+  if (underscore == std::string::npos ||
+      !is_decimal(std::string_view(file).substr(underscore + 1, file.size() - underscore - 1 - kEnding.size())))
+    return "";
+  return keras_base_name(file_name(index_key)) + file.substr(underscore);
+}
+
+/// Names of the shards as they are now: those of the index, or, when none of these is there, those of a renamed set if all of them are.
+Result<std::vector<std::string>> present_names(Store& store, std::string_view index_key,
+                                               const std::vector<std::string>& files) {
+  std::vector<std::string> renamed;
+  for (const auto& file : files) {
+    SHARDWRIGHT_ASSIGN(auto size, store.size(beside(index_key, file)));
+    auto name = renamed_shard(index_key, file);
+    if (size || name.empty()) return files;
+    SHARDWRIGHT_ASSIGN(auto renamed_size, store.size(beside(index_key, name)));
+    if (!renamed_size) return files;
+    renamed.push_back(name);
+  }
+  return renamed;
+}
+
 std::string_view file_name(std::string_view key) { return key.substr(key.rfind('/') + 1); }
 
 /// The one index of a directory; "" when there is none, or several.
@@ -83,6 +112,12 @@ class ShardedReader {
 
 /// Missing shards are named all at once, before the first is read.
 Status ShardedReader::check_present() {
+  SHARDWRIGHT_ASSIGN(auto present, present_names(store_, key_, index_.files));
+  if (present != index_.files)
+    options_.remark(at_index(fail(Code::kCorrupt, "the index has the names that its shards had before they were renamed: "
+                                                  "other readers do not find them")
+                                 .with_hint("`shardwright reindex` makes a new index from the shards")));
+  index_.files = std::move(present);
   std::vector<std::string> missing;
   for (const auto& file : index_.files) {
     shards_.push_back({beside(key_, file), {}, {}});
@@ -246,7 +281,8 @@ std::vector<std::string> members_keras_sharded(Store& store, std::string_view at
   std::vector<std::string> members = {key};
   auto index = read_index(store, key, kMaxKerasIndexBytes);
   if (!index.ok()) return members;
-  for (const auto& file : index->files)
+  auto present = present_names(store, key, index->files);
+  for (const auto& file : present.ok() ? *present : index->files)
     if (file.ends_with(".weights.h5")) members.push_back(beside(key, file));  // not whatever an index may name
   return members;
 }

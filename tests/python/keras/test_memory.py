@@ -1,0 +1,118 @@
+"""The memory promise for a model of 2 GB whose largest variable is many budgets: what saving and loading take beside the model.
+
+RssAnon is sampled from outside. Sharded runs have eight devices.
+"""
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+pytestmark = pytest.mark.alone
+MIB = 2**20
+BUDGET = 64 * MIB
+SLACK = 64 * MIB
+LARGEST = 1024 * MIB
+
+PRELUDE = f"""
+import os, sys
+import numpy as np, keras
+import shardwright.keras as sk
+from keras import layers
+path = sys.argv[1] + "/m.weights.json"
+def make():
+    # One variable of 1 GiB, four of 256 MiB: 2 GiB.
+    x = keras.Input((8192,))
+    y = layers.Dense(32768, use_bias=False, kernel_initializer="zeros", name="wide")(x)
+    outs = [layers.Dense(2048, use_bias=False, kernel_initializer="zeros", name="out%d" % i)(y) for i in range(4)]
+    return keras.Model(x, outs)
+def ready():
+    print("ready", flush=True)
+    sys.stdin.readline()
+def probe(model):
+    return [[float(np.asarray(keras.ops.convert_to_numpy(v.value[row, :5])).sum()) for row in (0, v.shape[0] // 2, v.shape[0] - 1)] for v in model.variables]
+def mark(model):
+    for i, v in enumerate(model.variables):
+        for row in (0, v.shape[0] // 2, v.shape[0] - 1):
+            if keras.backend.backend() == "torch":
+                v.value.data[row, :5] = i + row
+            else:
+                v._value = v._value.at[row, :5].set(i + row)
+OPTIONS = dict(memory={BUDGET}, progress=None)
+"""
+SHARDED = """
+from keras import distribution
+layout = distribution.LayoutMap(distribution.DeviceMesh((8,), ("model",)))
+layout["wide/kernel"] = (None, "model")
+layout["out./kernel"] = ("model", None)
+distribution.set_distribution(distribution.ModelParallel(layout_map=layout, batch_dim_name="model"))
+"""
+SAVE = """
+model = make()
+mark(model)
+ready()
+sk.save_weights(model, path, "600MB", **OPTIONS)
+"""
+LOAD = """
+import gc
+model = make()
+gc.collect()
+ready()
+sk.load_weights(model, path, FREE **OPTIONS)
+print("loaded", flush=True)
+sys.stdin.readline()
+want = [[5 * (i + row) for row in (0, v.shape[0] // 2, v.shape[0] - 1)] for i, v in enumerate(model.variables)]
+assert probe(model) == want, probe(model)
+"""
+
+
+def anonymous_bytes(pid: int) -> int:
+    try:
+        with open(f"/proc/{pid}/status") as status:
+            return next((int(line.split()[1]) * 1024 for line in status if line.startswith("RssAnon:")), 0)
+    except (FileNotFoundError, ProcessLookupError):
+        return 0
+
+
+def growth(folder, body, **environment) -> int:
+    """Highest RssAnon between ready() and the end of the call, beyond what there was at ready()."""
+    command = [sys.executable, "-W", "ignore", "-c", PRELUDE + body, str(folder)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                               env={**os.environ, "KERAS_BACKEND": "jax", **environment})
+    try:
+        assert process.stdout.readline() == "ready\n", process.stderr.read()[-3000:]
+        base = peak = anonymous_bytes(process.pid)
+        process.stdin.write("\n")
+        process.stdin.flush()
+        os.set_blocking(process.stdout.fileno(), False)
+        while process.poll() is None and "loaded" not in (process.stdout.readline() or ""):
+            peak = max(peak, anonymous_bytes(process.pid))
+            time.sleep(0.002)
+        if process.poll() is None:
+            process.stdin.write("\n")
+            process.stdin.flush()
+        assert process.wait(600) == 0, process.stderr.read()[-3000:]
+    finally:
+        process.kill()
+        process.wait()
+    return peak - base
+
+
+CASES = {
+    "jax": ("", {}, LARGEST),
+    "torch": ("", {"KERAS_BACKEND": "torch"}, 0),
+    "sharded": (SHARDED, {"XLA_FLAGS": "--xla_force_host_platform_device_count=8"}, LARGEST),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_save_and_load(case, tmp_path):
+    prelude, environment, replaced = CASES[case]
+    saved = growth(tmp_path, prelude + SAVE, **environment)
+    loaded = growth(tmp_path, prelude + LOAD.replace("FREE", ""), **environment)
+    freed = growth(tmp_path, prelude + LOAD.replace("FREE", "free_first=True,"), **environment)
+    print(f"{case}: save {saved // MIB} MiB, load {loaded // MIB}, load with free_first {freed // MIB}")
+    assert saved <= BUDGET + SLACK
+    assert loaded <= replaced + BUDGET + SLACK
+    assert freed <= BUDGET + SLACK
