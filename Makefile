@@ -59,7 +59,7 @@ test-python: build system-packages-test python-test python
 	SHARDWRIGHT_BIN=$(CURDIR)/build/shardwright .venv/bin/python -m pytest tests -q -m "not alone" -n $(JOBS)
 	SHARDWRIGHT_BIN=$(CURDIR)/build/shardwright .venv/bin/python -m pytest tests -q -m alone
 
-bench: system-packages python-test
+bench: system-packages python-test python
 	@$(CONFIGURE) -B build $(RELEASE) -DSHARDWRIGHT_BENCH=ON
 	@$(BUILD) build -j $(JOBS) --target shardwright_program bench_load bench_touch
 	SHARDWRIGHT_BIN=$(CURDIR)/build/shardwright .venv/bin/python bench/run.py

@@ -76,5 +76,54 @@ def make(target, shard_size):
     save_torch_state_dict(tensors, target, max_shard_size=shard_size)
 
 
+# ---- Keras models: a gigabyte of variables, built and filled before the clock starts
+
+def keras_model():
+    os.environ.setdefault("KERAS_BACKEND", "jax")
+    import keras
+    import numpy as np
+    from keras import layers
+
+    x = inputs = keras.Input((4,), dtype="int32")
+    x = layers.GlobalAveragePooling1D()(layers.Embedding(16384, 4096, embeddings_initializer="zeros")(x))
+    for _ in range(12):
+        x = layers.Dense(4096, kernel_initializer="zeros")(x)
+    model = keras.Model(inputs, x)
+    for i, variable in enumerate(model.variables):
+        variable.assign(np.arange(i, i + int(np.prod(variable.shape)), dtype="float32").reshape(variable.shape))
+    return model
+
+
+def peak_since_now():
+    """Resident bytes now, and a function that says how far they rose above that."""
+    def high():
+        with open("/proc/self/status") as status:
+            return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmHWM"))
+    with open("/proc/self/clear_refs", "w") as reset:
+        reset.write("5")
+    begun = high()
+    return lambda: high() - begun
+
+
+def on_keras_model(ours, what, path):
+    """what: "save" or "load". Saves end with everything on the disk; loads with every value in its variable."""
+    import shardwright.keras as sk
+
+    model = keras_model()
+    if what == "load":
+        import numpy as np
+        for variable in model.variables:
+            variable.assign(np.full(variable.shape, 7, "float32"))
+    call = {("ours", "save"): lambda: sk.save_weights(model, path, 0.25, progress=None),
+            ("keras", "save"): lambda: (model.save_weights(path, max_shard_size=0.25), os.sync()),
+            ("ours", "load"): lambda: sk.load_weights(model, path, progress=None),
+            ("keras", "load"): lambda: model.load_weights(path)}[ours, what]
+    peak = peak_since_now()
+    start = time.perf_counter()
+    call()
+    seconds = time.perf_counter() - start
+    report(seconds, peak_anonymous_bytes=peak(), sum=float(sum(float(v.value[-1].sum()) for v in model.variables)))
+
+
 if __name__ == "__main__":
-    {"hub_reshard": hub_reshard, "safetensors_load": safetensors_load, "make": make}[sys.argv[1]](*sys.argv[2:])
+    {"hub_reshard": hub_reshard, "safetensors_load": safetensors_load, "make": make, "keras": on_keras_model}[sys.argv[1]](*sys.argv[2:])

@@ -21,6 +21,7 @@ PROGRAM = os.environ.get("SHARDWRIGHT_BIN", os.path.join(ROOT, "build", "shardwr
 BUILD = os.path.dirname(PROGRAM)
 PEERS = [sys.executable, os.path.join(ROOT, "bench", "peers.py")]
 SHARDS, RESHARD = "500MB", "300MB"
+KERAS_BYTES = (16384 + 12 * 4096) * 4096 * 4 + 12 * 4096 * 4  # bench/peers.py, keras_model
 
 
 def drop_cache(directory):
@@ -78,7 +79,7 @@ class Bench:
         program("copy", self.source, os.path.join(self.keras, "model.weights.json"), "--max-shard-size", SHARDS)
         self.bytes = size_of(self.source)
 
-    def time(self, case, rivals, target, cold=False):
+    def time(self, case, rivals, target, cold=False, nbytes=None):
         """target: {rival or "hub": highest allowed ratio of our minimum to its minimum}."""
         for turn in range(self.rounds):
             for rival in rivals if turn % 2 == 0 else rivals[::-1]:
@@ -95,7 +96,7 @@ class Bench:
         sums = {s["sum"] for r in rivals for s in r.samples if "sum" in s}
         if len(sums) > 1:
             raise SystemExit(f"{case}: rivals read different values")
-        self.cases[case] = {"rivals": rivals, "target": target}
+        self.cases[case] = {"rivals": rivals, "target": target, "bytes": nbytes or self.bytes}
 
     def reshard(self):
         copy = lambda: program("copy", self.source, self.out, "--max-shard-size", RESHARD)
@@ -133,6 +134,31 @@ class Bench:
         self.time("load cold", [Rival("shardwright, O_DIRECT", ours, True), Rival("safetensors load_file + clone", peer)],
                   {"safetensors load_file + clone": 0.5}, cold=True)
 
+    def keras_rivals(self, what, path):
+        both = lambda who: lambda: child([*PEERS, "keras", who, what, path()])
+        return [Rival("shardwright.keras", both("ours"), True), Rival("Keras", both("keras"))]
+
+    def keras_save(self):
+        def path():
+            os.makedirs(self.out)
+            return os.path.join(self.out, "m.weights.json")
+        self.time("Keras model: save", self.keras_rivals("save", path), {"Keras": 0.4}, nbytes=KERAS_BYTES)
+
+    def keras_load(self, cold=False):
+        """From the files that Keras wrote."""
+        folder = os.path.join(self.directory, "keras-model")
+        path = os.path.join(folder, "m.weights.json")
+        if not os.path.exists(path):
+            os.makedirs(folder, exist_ok=True)
+            child([*PEERS, "keras", "keras", "save", path])
+        source, self.source = self.source, folder
+        self.time("Keras model: load cold" if cold else "Keras model: load warm", self.keras_rivals("load", lambda: path),
+                  {} if cold else {"Keras": 1 / 1.7}, cold=cold, nbytes=KERAS_BYTES)
+        self.source = source
+
+    def keras_load_cold(self):
+        self.keras_load(cold=True)
+
     def write(self):
         rows, results = [], {}
         for case, data in self.cases.items():
@@ -144,7 +170,7 @@ class Bench:
                 peak = max(s.get("peak_anonymous_bytes", s.get("peak_rss_bytes", 0)) for s in rival.samples)
                 ratio = "" if rival.ours else f"{best / min(seconds):.2f}"
                 target = data["target"].get(rival.name)
-                rows.append((case, rival.name, f"{min(seconds):.2f}", f"{statistics.median(seconds):.2f}", f"{self.bytes / min(seconds) / 1e9:.2f}",
+                rows.append((case, rival.name, f"{min(seconds):.2f}", f"{statistics.median(seconds):.2f}", f"{data['bytes'] / min(seconds) / 1e9:.2f}",
                              f"{peak / 2**20:.0f}" if peak else "", ratio, "" if target is None else f"{target:.2f}"))
         meta = {"bytes": self.bytes, "rounds": self.rounds, "machine": platform.processor() or platform.machine(), "cores": os.cpu_count(),
                 "kernel": platform.release(), "date": time.strftime("%Y-%m-%d")}
@@ -168,7 +194,7 @@ def main():
     options = parser.parse_args()
     bench = Bench(options.dir, options.rounds)
     bench.prepare()
-    for name in options.only or ["reshard", "to_keras", "from_keras", "load_warm", "load_cold"]:
+    for name in options.only or ["reshard", "to_keras", "from_keras", "load_warm", "load_cold", "keras_save", "keras_load", "keras_load_cold"]:
         getattr(bench, name)()
     bench.write()
 

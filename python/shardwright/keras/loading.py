@@ -11,7 +11,7 @@ import keras
 import numpy as np
 
 from ..dtypes import Array
-from ..errors import Error
+from ..errors import Error, ResourceExhaustedError
 from ..jobs import verify as verify_checkpoint
 from ..memory import DEFAULT_MEMORY, carve, empty, size
 from ..progress import Progress, reporting
@@ -25,6 +25,8 @@ from .walk import Saveable, expected, is_plain_optimizer, require_built, walk
 
 # Variables below this size are read several at a time, into memory that they share.
 _SMALL_BYTES = 16 << 20
+# What the engine is given in any case, as far as there is so much.
+_LEAST_MEMORY = 16 << 20
 
 
 @dataclass
@@ -65,6 +67,8 @@ def load_weights(model: Any, path: Path | Sequence[Path], skip_mismatch: bool = 
     if verify:
         _verify(path, isolate, memory, threads)
     budget = size(memory, "memory")
+    if budget < 1 << 20:
+        raise ResourceExhaustedError("the memory budget is too small", found=f"{budget} bytes", expected="at least 1 MiB")
     with open_stored(path, isolate) as stored:
         walked = walk(model)
         if stored.plain:
@@ -166,8 +170,8 @@ class _Load:
 
     def __init__(self, found: Match, free_first: bool, memory: int, threads: int, report: Report):
         self.found, self.free_first, self.threads, self.report = found, free_first, threads, report
-        self.shared = max(64 << 10, min(32 << 20, memory // 4))
-        self.memory = memory - min(self.shared, memory // 4)
+        self.shared = max(64 << 10, min(32 << 20, memory // 8))
+        self.memory = max(memory - self.shared, min(memory, _LEAST_MEMORY))
         self.batch_of: dict[_Step, list[_Step]] = {}
         self.ready: dict[_Step, Any] = {}
 

@@ -5,6 +5,7 @@ import importlib.util
 import sys
 from typing import Any
 
+from ..errors import AbortedError
 from ..progress import Progress
 
 # From here on "auto" shows a bar.
@@ -36,5 +37,5 @@ class Report:
 
     def add(self, nbytes: int) -> None:
         self._done += nbytes
-        if self._callback is not None:
-            self._callback(self._phase, min(self._total, self._done), self._total)
+        if self._callback is not None and self._callback(self._phase, min(self._total, self._done), self._total) is False:
+            raise AbortedError("stopped on request")
