@@ -66,9 +66,10 @@ struct WriteOptions {
 };
 
 struct OpenOptions {
-  bool isolate = false;                    ///< read HDF5 metadata in a child process
-  uint64_t max_metadata_bytes = GiB;       ///< cap on any single metadata object
-  bool opaque_as_bytes = false;            ///< HDF5's opaque elements of one byte and no `dtype` are U8: the caller knows what they mean
+  bool isolate = false;               ///< read HDF5 metadata in a child process
+  uint64_t max_metadata_bytes = GiB;  ///< cap on any single metadata object
+  bool opaque_as_bytes =
+      false;  ///< HDF5's opaque elements of one byte and no `dtype` are U8: the caller knows what they mean
   std::vector<Error>* findings = nullptr;  ///< verify: collect and go on, instead of stopping at the first
   std::vector<Error>* remarks = nullptr;   ///< without `findings`: what is odd but loadable, for a copy to warn of
 

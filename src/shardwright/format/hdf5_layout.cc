@@ -109,7 +109,8 @@ Status FileMaker::add_empty_groups(std::span<const Hdf5Plan> plans) {
   std::vector<std::string> groups;
   for (const auto& [group, label] : labels_) {
     bool free = escape_for_hdf5(group) == group;
-    for (std::string above = group; free && !above.empty(); above = parent_path(above)) free = !datasets.contains(above);
+    for (std::string above = group; free && !above.empty(); above = parent_path(above))
+      free = !datasets.contains(above);
     if (free) groups.push_back(group);
   }
   for (const auto& group : groups) SHARDWRIGHT_TRY(ensure_group(group));

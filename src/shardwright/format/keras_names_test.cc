@@ -14,8 +14,13 @@ using ::testing::ElementsAre;
 std::vector<std::string> paths(std::vector<std::string_view> names) { return keras_paths(names); }
 
 TEST(KerasNames, KerasTensorsAreTheirOwnPath) {
-  EXPECT_THAT(paths({"layers/dense/vars/0", "vars/12", "optimizer/vars/3", "layers/norm/vars/mean"}),
-              ElementsAre("layers/dense/vars/0", "vars/12", "optimizer/vars/3", "layers/norm/vars/mean"));
+  EXPECT_THAT(
+      paths({"layers/dense/vars/0", "vars/12", "optimizer/vars/3", "layers/norm/vars/mean", "layers/odd/vars/a/b"}),
+      ElementsAre("layers/dense/vars/0", "vars/12", "optimizer/vars/3", "layers/norm/vars/mean",
+                  "layers/odd/vars/a/b"));
+  EXPECT_EQ(vars_group_of("layers/odd/vars/a/b"), "layers/odd/vars");
+  EXPECT_EQ(vars_group_of("vars/0"), "vars");
+  EXPECT_EQ(vars_group_of("a/vars"), "");
 }
 
 TEST(KerasNames, OthersBecomeDatasetZeroOfTheirGroup) {
@@ -63,7 +68,7 @@ TEST(KerasNames, RandomNamesGetDistinctPathsThatHdf5Keeps) {
     ASSERT_EQ(datasets.size(), names.size());
     for (const auto& path : out) {
       ASSERT_EQ(escape_for_hdf5(path), path);
-      ASSERT_TRUE(is_vars_group(parent_path(path))) << path;
+      ASSERT_FALSE(vars_group_of(path).empty()) << path;
       for (auto group = parent_path(path); !group.empty(); group = parent_path(group))
         ASSERT_FALSE(datasets.contains(std::string(group))) << path;
     }

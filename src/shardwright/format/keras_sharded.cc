@@ -114,8 +114,9 @@ class ShardedReader {
 Status ShardedReader::check_present() {
   SHARDWRIGHT_ASSIGN(auto present, present_names(store_, key_, index_.files));
   if (present != index_.files)
-    options_.remark(at_index(fail(Code::kCorrupt, "the index has the names that its shards had before they were renamed: "
-                                                  "other readers do not find them")
+    options_.remark(at_index(fail(Code::kCorrupt,
+                                  "the index has the names that its shards had before they were renamed: "
+                                  "other readers do not find them")
                                  .with_hint("`shardwright reindex` makes a new index from the shards")));
   index_.files = std::move(present);
   std::vector<std::string> missing;
