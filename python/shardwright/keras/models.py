@@ -106,9 +106,10 @@ def _write_archive(model: Any, archive: str, staging: str, index: str | None) ->
         opened.writestr(zipfile.ZipInfo(_CONFIG), config)
         for name, file in _assets(model, os.path.join(staging, "assets")):
             opened.write(file, f"assets/{name}")
+            digest.update(name.encode())
             with open(file, "rb") as asset:
-                digest.update(name.encode() + b"\0" + hashlib.file_digest(asset, "sha256").digest() if hasattr(hashlib, "file_digest")
-                              else name.encode() + b"\0" + hashlib.sha256(asset.read()).digest())
+                for part in iter(lambda: asset.read(1 << 20), b""):
+                    digest.update(part)
         if index is not None:
             opened.writestr(zipfile.ZipInfo(_POINTER), json.dumps({"weights": index, "model": digest.hexdigest()}))
     return digest.hexdigest()

@@ -12,6 +12,7 @@ import keras
 import numpy as np
 
 from ..arrays import Producer, source_of
+from ..dtypes import numpy_dtype
 from ..errors import InvalidArgumentError, UnsupportedError
 from ..memory import DEFAULT_MEMORY, size
 from ..progress import Progress
@@ -43,8 +44,9 @@ def save_weights(model: Any, path: str | os.PathLike[str], max_shard_size: float
     Sharded arrays are written shard by shard, and never gathered. Raises what shardwright.save() raises.
     """
     require_built(model, "its weights are saved")
+    _check_name(os.fspath(path))
     return save_values(model, os.fspath(path), {}, {
-        "format": _format_of(os.fspath(path)), "max_shard_bytes": shard_bytes(max_shard_size), "overwrite": overwrite, "manifest": manifest,
+        "max_shard_bytes": shard_bytes(max_shard_size), "overwrite": overwrite, "manifest": manifest,
         "strict": strict}, random_state, memory, threads, progress)
 
 
@@ -60,26 +62,24 @@ def save_values(model: Any, path: str, metadata: Mapping[str, Any], request: Map
         dtypes = {source.name: source.dtype for source in sources}
         dtypes.update((alias, dtypes[kept]) for alias, kept in ties.items())
         values["metadata"] = json.dumps({**metadata, "dtypes": dtypes}, ensure_ascii=False)
-    nbytes = sum(math.prod(source.shape) for source in sources) * 4
+    nbytes = sum(math.prod(source.shape) * numpy_dtype(source.dtype).itemsize for source in sources)
     summary = write(sources, ties, values, {**request, "target": path}, memory, threads, shown(progress, nbytes))
     for warning in summary.warnings:
         warnings.warn(f"{path}: {warning}", stacklevel=3)
     return summary
 
 
-def _format_of(path: str) -> str | None:
+def _check_name(path: str) -> None:
     """Refuses endings that would make something else than is meant."""
     if "://" in path:
         raise UnsupportedError("weights are saved on this machine's file systems only", path=path,
                                hint="save here, then upload the files that the returned summary lists, the index last")
     name = os.path.basename(path.rstrip("/"))
-    if name.endswith((".weights.h5", ".weights.json", ".safetensors", ".safetensors.index.json")) or os.path.isdir(path):
-        return None
-    if name.endswith(_FILE_ENDINGS):
+    plain = name.endswith((".weights.h5", ".weights.json", ".safetensors", ".safetensors.index.json")) or os.path.isdir(path)
+    if not plain and name.endswith(_FILE_ENDINGS):
         hint = "save_model() makes .keras files" if name.endswith(".keras") else None
         raise InvalidArgumentError("this name does not say which layout is meant", path=path, hint=hint,
                                    expected="x.weights.json, x.weights.h5, x.safetensors or a directory")
-    return None
 
 
 def shard_bytes(limit: float | str | None) -> int | None:
@@ -135,8 +135,6 @@ def _weights(model: Any, random_state: bool) -> tuple[dict[str, Any], dict[str, 
 
 def _array(value: Any) -> Any:
     """What a layer put into the store, if it is no variable: arrays of the backend as they are, anything else as NumPy sees it."""
-    if hasattr(value, "dtype") and hasattr(value, "shape") and not hasattr(value, "numpy"):
-        return value
     return value if keras.ops.is_tensor(value) else np.asarray(value)
 
 

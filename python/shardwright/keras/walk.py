@@ -165,7 +165,10 @@ def expected(saveable: Any) -> dict[str, Any] | None:
         return None
     if getattr(saveable, "lora_enabled", False):
         return lora_variables(saveable)
-    recorded = record(saveable)
+    try:
+        recorded = record(saveable)
+    except Exception:  # what cannot be saved in its present state may still be loaded: the object itself will tell
+        return None
     return recorded if all(map(is_variable, recorded.values())) else None
 
 
