@@ -7,8 +7,12 @@ import pytest
 HERE = pathlib.Path(__file__).parent
 sys.path.insert(0, str(HERE))
 
-# These run in a process of their own, with eight devices: see test_backends.py.
-collect_ignore = [] if "--xla_force_host_platform_device_count=8" in os.environ.get("XLA_FLAGS", "") else ["test_sharded.py"]
+# These run in processes of their own, with eight devices and on PyTorch: see test_backends.py.
+collect_ignore = []
+if "--xla_force_host_platform_device_count=8" not in os.environ.get("XLA_FLAGS", ""):
+    collect_ignore.append("test_sharded.py")
+if os.environ.get("KERAS_BACKEND") != "torch":
+    collect_ignore.append("test_torch.py")
 
 
 @pytest.fixture(autouse=True)

@@ -8,9 +8,6 @@ from keras import layers
 import shardwright.keras as sk
 from shardwright.keras import backends
 
-if keras.backend.backend() != "torch":
-    pytest.skip("runs on PyTorch: see test_backends.py", allow_module_level=True)
-
 
 def test_variables_keep_their_memory(tmp_path):
     model = zoo.fill(keras.Sequential([keras.Input((6,)), layers.Dense(300), layers.Dense(3)]))
