@@ -79,7 +79,6 @@ def make(target, shard_size):
 # ---- Keras models: a gigabyte of variables, built and filled before the clock starts
 
 def keras_model():
-    os.environ.setdefault("KERAS_BACKEND", "jax")
     import keras
     import numpy as np
     from keras import layers
@@ -107,6 +106,7 @@ def peak_since_now():
 
 def on_keras_model(ours, what, path):
     """what: "save" or "load". Saves end with everything on the disk; loads with every value in its variable."""
+    os.environ.setdefault("KERAS_BACKEND", "jax")
     import shardwright.keras as sk
 
     model = keras_model()
