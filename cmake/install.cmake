@@ -22,11 +22,11 @@ endforeach()
 install(TARGETS shardwright EXPORT shardwright ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/shardwright)
 install(EXPORT shardwright NAMESPACE shardwright:: FILE shardwrightTargets.cmake DESTINATION ${package_dir})
-configure_package_config_file(cmake/shardwrightConfig.cmake.in ${CMAKE_BINARY_DIR}/shardwrightConfig.cmake
+configure_package_config_file(cmake/shardwrightConfig.cmake.in ${CMAKE_BINARY_DIR}/package/shardwrightConfig.cmake
   INSTALL_DESTINATION ${package_dir})
 # Before 1.0 a minor release may change an interface.
-write_basic_package_version_file(${CMAKE_BINARY_DIR}/shardwrightConfigVersion.cmake COMPATIBILITY SameMinorVersion)
-install(FILES ${CMAKE_BINARY_DIR}/shardwrightConfig.cmake ${CMAKE_BINARY_DIR}/shardwrightConfigVersion.cmake
+write_basic_package_version_file(${CMAKE_BINARY_DIR}/package/shardwrightConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${CMAKE_BINARY_DIR}/package/shardwrightConfig.cmake ${CMAKE_BINARY_DIR}/package/shardwrightConfigVersion.cmake
   DESTINATION ${package_dir})
 
 if(TARGET shardwright_program)

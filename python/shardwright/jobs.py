@@ -17,21 +17,25 @@ from .saving import CopySummary
 Path = str | os.PathLike[str]
 
 
+def _globs(globs: str | Iterable[str]) -> list[str]:
+    return [globs] if isinstance(globs, str) else list(globs)
+
+
 def copy(source: Path, target: Path, *, format: str | None = None, max_shard_size: int | str | None = None, dtype: Any = None,
-         include: Iterable[str] = (), exclude: Iterable[str] = (), rename: Mapping[str, str] | None = None, overwrite: bool = False,
+         include: str | Iterable[str] = (), exclude: str | Iterable[str] = (), rename: Mapping[str, str] | None = None, overwrite: bool = False,
          strict: bool = False, manifest: bool = False, dry_run: bool = False, memory: int | str = DEFAULT_MEMORY, threads: int = 0,
          isolate: bool = False, progress: Progress = None) -> CopySummary:
     """Writes a checkpoint again, in another format, shard size or dtype, whatever its size in bounded memory.
 
     source, target: paths as open() and save() take them; onto the source itself is a replacement in place. Side files (configuration,
         tokenizer) go along into a directory.
-    include, exclude: globs of the source's names. rename: Python regular expressions -> replacements, applied in order.
+    include, exclude: a glob of the source's names, or several. rename: Python regular expressions -> replacements, applied in order.
     Everything else as in save(). Raises what open() and save() raise.
     """
     request: dict[str, object] = {
         "source": os.fspath(source), "target": os.fspath(target), "format": format,
         "max_shard_bytes": None if max_shard_size is None else size(max_shard_size, "max_shard_size"),
-        "dtype": None if dtype is None else parse(dtype), "include": list(include), "exclude": list(exclude),
+        "dtype": None if dtype is None else parse(dtype), "include": _globs(include), "exclude": _globs(exclude),
         "rename": list((rename or {}).items()), "overwrite": overwrite, "strict": strict, "manifest": manifest, "dry_run": dry_run}
     with reporting(progress) as report:
         return CopySummary(**_core.copy(request, size(memory, "memory"), threads, isolate, report))

@@ -18,7 +18,7 @@ int exit_code_of(const Error& error) {
 
 Error explained(Error error) {
   if (error.code == Code::kAborted && interrupted()) {
-    error.message = "interrupted; unfinished files were removed";
+    error.message = "interrupted; nothing unfinished is left";
     error.hint.clear();
   }
   return error;

@@ -58,12 +58,27 @@ class Copy {
       SHARDWRIGHT_ASSIGN(auto warnings, take_part(*request_.part, source_.catalog, selected_));
       summary_.warnings.insert(summary_.warnings.end(), warnings.begin(), warnings.end());
     }
+    SHARDWRIGHT_TRY(check_loss());
     SHARDWRIGHT_TRY(make_draft());
     SHARDWRIGHT_ASSIGN(plan_, plan_write(source_.catalog, *draft_, selected_.origin, plan_options()));
     for (const auto& warning : draft_->warnings()) summary_.warnings.push_back(warning);
     choose_side_files();
     SHARDWRIGHT_TRY(check_collisions());
     return check_room();
+  }
+
+  /// Onto its own source a copy may change files and format unasked, but lose nothing.
+  Status check_loss() const {
+    if (!target_.own_source || request_.overwrite) return {};
+    const Catalog &from = source_.catalog, &want = selected_.want;
+    uint64_t cast = 0;
+    for (TensorId id = 0; id < want.size(); ++id)
+      if (want.spec(id).dtype != from.spec(selected_.origin[id]).dtype) ++cast;
+    if (want.size() == from.size() && cast == 0 && !request_.part) return {};
+    return fail(Code::kAlreadyExists, "the target is the source, and this copy would not keep all of it")
+        .at_path(request_.target)
+        .with_found(fmt::format("{} of {} tensors left out, {} cast", from.size() - want.size(), from.size(), cast))
+        .with_hint("give another name; or --overwrite, and what is left out or cast is gone");
   }
 
   /// Reads back what was written, and puts a manifest beside it.

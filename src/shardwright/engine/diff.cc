@@ -15,8 +15,12 @@ namespace {
 constexpr uint64_t kCompareElements = 256 * KiB;
 
 /// The names, dtypes and shapes that differ; the tensors left to be compared by value.
-std::vector<std::pair<TensorId, TensorId>> compare_specs(const Catalog& a, const Catalog& b,
+std::vector<std::pair<TensorId, TensorId>> compare_specs(const Catalog& a, const Catalog& b, bool across_dtypes,
                                                          std::vector<Difference>& out) {
+  auto comparable = [&](DType left, DType right) {
+    bool floats = dtype_row(left).kind == Kind::kFloat && dtype_row(right).kind == Kind::kFloat;
+    return left == right || (across_dtypes && floats);
+  };
   std::vector<std::pair<TensorId, TensorId>> same;
   for (TensorId id = 0; id < a.size(); ++id) {
     auto left = a.spec(id);
@@ -28,7 +32,7 @@ std::vector<std::pair<TensorId, TensorId>> compare_specs(const Catalog& a, const
     auto right = b.spec(*other);
     if (!std::ranges::equal(left.shape, right.shape)) {
       out.push_back({std::string(left.name), "shape", {}, shape_text(left.shape) + " -> " + shape_text(right.shape)});
-    } else if (left.dtype != right.dtype) {
+    } else if (!comparable(left.dtype, right.dtype)) {
       out.push_back({std::string(left.name),
                      "dtype",
                      {},
@@ -105,10 +109,12 @@ Result<Comparison> compare_values(const Checkpoint& a, TensorId in_a, const Chec
                                   const DiffRequest& request, const JobOptions& options) {
   Comparison out;
   auto spec = a.catalog.spec(in_a);
+  auto dtype_b = b.catalog.spec(in_b).dtype;
   Values left(a, in_a), right(b, in_b);
   PlanOptions small = options.plan;
   small.threads = small.threads == 0 ? 1 : small.threads;
-  Cut cut = cut_slabs(spec.shape, kCompareElements, dtype_row(spec.dtype).block_elems);
+  Cut cut = cut_slabs(spec.shape, kCompareElements,
+                      std::max(dtype_row(spec.dtype).block_elems, dtype_row(dtype_b).block_elems));
   for (uint64_t part = 0; part < cut.parts(); ++part) {
     Range range = cut.range(part);
     if (range.count == 0) continue;
@@ -128,13 +134,16 @@ Result<std::vector<Difference>> diff_checkpoints(const DiffRequest& request, con
   SHARDWRIGHT_ASSIGN(auto a, open_checkpoint(request.a, options.open));
   SHARDWRIGHT_ASSIGN(auto b, open_checkpoint(request.b, options.open));
   std::vector<Difference> out;
-  auto same = compare_specs(a.catalog, b.catalog, out);
+  bool tolerant = !request.names_only && (request.absolute > 0 || request.relative > 0);
+  auto same = compare_specs(a.catalog, b.catalog, tolerant, out);
   if (!request.names_only) {
     SHARDWRIGHT_ASSIGN(auto hashes_a, survey(a, /*stored=*/false, options));
     SHARDWRIGHT_ASSIGN(auto hashes_b, survey(b, /*stored=*/false, options));
     for (auto [in_a, in_b] : same) {
       std::string name(a.catalog.spec(in_a).name);
-      if (hashes_a.content.at(name).hash == hashes_b.content.at(name).hash) continue;
+      // A hash is of values in their dtype.
+      bool same_dtype = a.catalog.spec(in_a).dtype == b.catalog.spec(in_b).dtype;
+      if (same_dtype && hashes_a.content.at(name).hash == hashes_b.content.at(name).hash) continue;
       SHARDWRIGHT_ASSIGN(auto compared, compare_values(a, in_a, b, in_b, request, options));
       if (!compared.differs) continue;
       Difference difference{name, "value"};

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <filesystem>
 
 #include "shardwright/base/text.h"
@@ -46,6 +47,21 @@ Result<const Format*> writable_format(const std::string& name) {
     return fail(Code::kUnsupported, "format '" + name + "' can only be read")
         .with_hint("`shardwright formats` says what can be written");
   return format;
+}
+
+/// Names of files that are written under another name, or not at all: nobody wants a directory called so.
+constexpr std::string_view kForeignEndings[] = {".h5",  ".hdf5", ".json", ".pt",  ".pth", ".bin",        ".ckpt",
+                                                ".gguf", ".npz", ".npy",  ".pkl", ".zip", ".safetensor", ".onnx"};
+
+Status check_name(std::string file) {
+  std::ranges::transform(file, file.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  auto foreign = std::ranges::find_if(kForeignEndings, [&](std::string_view ending) { return file.ends_with(ending); });
+  if (rule_of(file) == nullptr && foreign == std::end(kForeignEndings)) return {};
+  std::vector<std::string> endings;
+  for (const auto& rule : kNameRules) endings.emplace_back(rule.ending);
+  return fail(Code::kInvalidArgument, "this name is of no file that can be written")
+      .with_expected(fmt::format("{}, or a directory", fmt::join(endings, ", ")))
+      .with_hint("for a directory of safetensors with such a name, end it in /, or say --to safetensors");
 }
 
 bool inside(const fs::path& inner, const fs::path& outer) {
@@ -118,6 +134,7 @@ std::string Target::store_key(std::string_view key) const {
 Result<Target> resolve_target(const CopyRequest& request, const Checkpoint& source) {
   Target target;
   fs::path path(request.target);
+  bool says_directory = path.filename().empty();
   if (path.has_relative_path() && path.filename().empty()) path = path.parent_path();
   std::error_code error;
   std::string file = path.filename().string();
@@ -125,6 +142,10 @@ Result<Target> resolve_target(const CopyRequest& request, const Checkpoint& sour
   std::string format = !request.format.empty() ? request.format
                        : named != nullptr      ? std::string(named->format)
                                                : "safetensors";
+  if (named == nullptr && request.format.empty() && !says_directory && !fs::is_directory(path, error)) {
+    auto status = check_name(file);
+    if (!status.ok()) return std::move(status.error()).at_path(request.target);
+  }
   SHARDWRIGHT_ASSIGN(target.format, writable_format(format));
   if (named != nullptr && named->format != format)
     return fail(Code::kInvalidArgument, fmt::format("'{}' is not a name for format {}", file, format))
