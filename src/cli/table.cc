@@ -47,25 +47,24 @@ struct Common {
     prefix.resize(last == std::string::npos || last < 3 ? 0 : last + 1);
     suffix.erase(0, first == std::string::npos || suffix.size() - first < 4 ? suffix.size() : first);
   }
-  size_t saved() const {
-    return (prefix.empty() ? 0 : prefix.size() - 1) + (suffix.empty() ? 0 : suffix.size() - 1);
-  }
+  size_t saved() const { return (prefix.empty() ? 0 : prefix.size() - 1) + (suffix.empty() ? 0 : suffix.size() - 1); }
   std::string cut(const std::string& text, bool utf8) const {
     if (text.size() <= prefix.size() + suffix.size()) return text;
     std::string ellipsis = utf8 ? "\u2026" : "~";
-    return (prefix.empty() ? "" : ellipsis) +
-           text.substr(prefix.size(), text.size() - prefix.size() - suffix.size()) + (suffix.empty() ? "" : ellipsis);
+    return (prefix.empty() ? "" : ellipsis) + text.substr(prefix.size(), text.size() - prefix.size() - suffix.size()) +
+           (suffix.empty() ? "" : ellipsis);
   }
 };
 
-/// Which columns are printed without what their cells have in common: as few as make the table fit.
+/// Which columns are printed without what their cells have in common: as few as make the table fit, and never the first, which says
+/// what a row is about.
 std::vector<Common> shorten(std::span<const Column> columns, std::vector<Common> common, std::vector<size_t>& widths,
                             size_t width) {
   size_t total = kGap * (columns.size() - 1);
   for (size_t w : widths) total += w;
   for (size_t c = columns.size(); c-- > 0;) {
     common[c].settle();
-    if (total <= width || !columns[c].flexible || common[c].saved() == 0) {
+    if (c == 0 || total <= width || !columns[c].flexible || common[c].saved() == 0) {
       common[c] = {};
       continue;
     }

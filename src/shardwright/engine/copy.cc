@@ -73,7 +73,7 @@ class Copy {
     const Catalog &from = source_.catalog, &want = selected_.want;
     uint64_t cast = 0;
     for (TensorId id = 0; id < want.size(); ++id)
-      if (want.spec(id).dtype != from.spec(selected_.origin[id]).dtype) ++cast;
+      if (want.spec(id).dtype != from.spec(selected_.origin.empty() ? id : selected_.origin[id]).dtype) ++cast;
     if (want.size() == from.size() && cast == 0 && !request_.part) return {};
     return fail(Code::kAlreadyExists, "the target is the source, and this copy would not keep all of it")
         .at_path(request_.target)

@@ -85,8 +85,9 @@ struct Difference {
 struct DiffRequest {
   std::string a, b;
   bool names_only = false;
-  double absolute = 0, relative = 0;  ///< equal when |a-b| <= absolute + relative * |b|; both 0: equal bits. Else floating
-                                      ///< types are compared by value with each other too
+  double absolute = 0,
+         relative = 0;  ///< equal when |a-b| <= absolute + relative * |b|; both 0: equal bits. Else floating
+                        ///< types are compared by value with each other too
 };
 Result<std::vector<Difference>> diff_checkpoints(const DiffRequest& request, const JobOptions& options);
 

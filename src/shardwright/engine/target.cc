@@ -50,8 +50,8 @@ Result<const Format*> writable_format(const std::string& name) {
 }
 
 /// Names of files that are written under another name, or not at all: nobody wants a directory called so.
-constexpr std::string_view kForeignEndings[] = {".h5",  ".hdf5", ".json", ".pt",  ".pth", ".bin",        ".ckpt",
-                                                ".gguf", ".npz", ".npy",  ".pkl", ".zip", ".safetensor", ".onnx"};
+constexpr std::string_view kForeignEndings[] = {".h5",   ".hdf5", ".json", ".pt",  ".pth", ".bin",        ".ckpt",
+                                                ".gguf", ".npz",  ".npy",  ".pkl", ".zip", ".safetensor", ".onnx"};
 
 Status check_name(std::string file) {
   std::ranges::transform(file, file.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
