@@ -55,7 +55,7 @@ class Output {
   std::string styled(std::string_view text, Style style) const { return paint(text, style, color_stdout_); }
 
  private:
-  static constexpr size_t kFlushBytes = 64 * 1024;
+  static constexpr size_t kFlushBytes = size_t{64} * 1024;
   std::string paint(std::string_view text, Style style, bool color) const;
   void message(std::string_view kind, Style style, std::string_view text);
   OutputOptions options_;
