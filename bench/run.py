@@ -79,11 +79,14 @@ class Bench:
         program("copy", self.source, os.path.join(self.keras, "model.weights.json"), "--max-shard-size", SHARDS)
         self.bytes = size_of(self.source)
 
-    def disk_alone(self):
-        """The disk's own limit in this very run: as many bytes of zeros, straight to it. What `cp` cannot beat, nothing can."""
+    def writers(self, copy, source):
+        """copy, and what else writes as many bytes: the usual ways, and the disk alone, below which nothing can be."""
         blocks = -(-self.bytes // 2**24)
-        return Rival("the disk alone (O_DIRECT zeros)",
-                     lambda: shell(f"dd if=/dev/zero of={self.out} bs=16M count={blocks} oflag=direct 2> /dev/null; rm {self.out}"))
+        return [Rival("shardwright copy", copy, True),
+                Rival("cp -r; sync", lambda: shell(f"cp -r {source} {self.out} && sync")),
+                Rival("hub load and save; sync", lambda: child([*PEERS, "hub_reshard", self.source, self.out, RESHARD])),
+                Rival("the disk alone (O_DIRECT zeros)",
+                      lambda: shell(f"dd if=/dev/zero of={self.out} bs=16M count={blocks} oflag=direct 2> /dev/null; rm {self.out}"))]
 
     def time(self, case, rivals, target, cold=False, nbytes=None):
         """target: {rival or "hub": highest allowed ratio of our minimum to its minimum}."""
@@ -106,30 +109,18 @@ class Bench:
 
     def reshard(self):
         copy = lambda: program("copy", self.source, self.out, "--max-shard-size", RESHARD)
-        cp = lambda: shell(f"cp -r {self.source} {self.out} && sync")
-        hub = lambda: child([*PEERS, "hub_reshard", self.source, self.out, RESHARD])
-        self.time("reshard", [Rival("shardwright copy", copy, True), Rival("cp -r; sync", cp), Rival("hub load and save; sync", hub),
-                  self.disk_alone()],
-                  {"cp -r; sync": 0.75, "hub load and save; sync": 0.4})
+        self.time("reshard", self.writers(copy, self.source), {"cp -r; sync": 0.75, "hub load and save; sync": 0.4})
 
     def to_keras(self):
         def copy():
             os.makedirs(self.out)
             return program("copy", self.source, os.path.join(self.out, "model.weights.json"), "--max-shard-size", SHARDS)
 
-        cp = lambda: shell(f"cp -r {self.source} {self.out} && sync")
-        hub = lambda: child([*PEERS, "hub_reshard", self.source, self.out, RESHARD])
-        self.time("safetensors to keras", [Rival("shardwright copy", copy, True), Rival("cp -r; sync", cp), Rival("hub load and save; sync", hub),
-                  self.disk_alone()],
-                  {"cp -r; sync": 0.85, "hub load and save; sync": 0.4})
+        self.time("safetensors to keras", self.writers(copy, self.source), {"cp -r; sync": 0.85, "hub load and save; sync": 0.4})
 
     def from_keras(self):
         copy = lambda: program("copy", os.path.join(self.keras, "model.weights.json"), self.out, "--max-shard-size", SHARDS)
-        cp = lambda: shell(f"cp -r {self.keras} {self.out} && sync")
-        hub = lambda: child([*PEERS, "hub_reshard", self.source, self.out, RESHARD])
-        self.time("keras to safetensors", [Rival("shardwright copy", copy, True), Rival("cp -r; sync", cp), Rival("hub load and save; sync", hub),
-                  self.disk_alone()],
-                  {"cp -r; sync": 0.85, "hub load and save; sync": 0.4})
+        self.time("keras to safetensors", self.writers(copy, self.keras), {"cp -r; sync": 0.85, "hub load and save; sync": 0.4})
 
     def load_warm(self):
         ours = lambda: child([os.path.join(BUILD, "bench_load"), self.source])

@@ -1,6 +1,7 @@
 #include "cli/table.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "cli/terminal.h"
 
@@ -48,8 +49,8 @@ struct Common {
     suffix.erase(0, first == std::string::npos || suffix.size() - first < 4 ? suffix.size() : first);
   }
   size_t saved() const { return (prefix.empty() ? 0 : prefix.size() - 1) + (suffix.empty() ? 0 : suffix.size() - 1); }
-  std::string cut(const std::string& text, bool utf8) const {
-    if (text.size() <= prefix.size() + suffix.size()) return text;
+  std::string cut(std::string text, bool utf8) const {
+    if (saved() == 0 || text.size() <= prefix.size() + suffix.size()) return text;
     std::string ellipsis = utf8 ? "\u2026" : "~";
     return (prefix.empty() ? "" : ellipsis) + text.substr(prefix.size(), text.size() - prefix.size() - suffix.size()) +
            (suffix.empty() ? "" : ellipsis);
@@ -81,7 +82,7 @@ void print_row(Output& output, std::span<const Column> columns, const std::vecto
   size_t owed = 0;  // blanks before the next cell; none are left at the end of a line
   for (size_t c = 0; c < columns.size(); ++c) {
     std::string text = printable(cells[c]);
-    if (!title && output.width() != 0) text = common[c].cut(text, output.utf8());
+    if (!title) text = common[c].cut(std::move(text), output.utf8());
     if (output.width() != 0 && columns[c].flexible)
       text = cut_middle(text, std::max<size_t>(widths[c], 3), output.utf8());
     size_t taken = display_width(text), blank = widths[c] > taken ? widths[c] - taken : 0;
@@ -115,15 +116,13 @@ void print_table(Output& output, std::span<const Column> columns, size_t rows,
     for (size_t c = 0; c < columns.size(); ++c) {
       std::string text = printable(cells[c]);
       widths[c] = std::max(widths[c], display_width(text));
-      if (columns[c].flexible && output.width() != 0) common[c].add(text);
+      if (columns[c].flexible && rows > 1 && output.width() != 0) common[c].add(text);
     }
   }
-  if (output.width() != 0 && rows > 1) {
+  if (output.width() != 0) {
     common = shorten(columns, std::move(common), widths, output.width());
-  } else {
-    common.assign(columns.size(), {});
+    fit(columns, widths, output.width());
   }
-  if (output.width() != 0) fit(columns, widths, output.width());
   if (titled) print_row(output, columns, widths, titles, common, true);
   for (size_t row = 0; row < rows && !output.broken(); ++row) {
     fill(row, cells);

@@ -12,6 +12,7 @@ import time
 
 import pytest
 import raw
+from process_memory import anonymous_bytes
 
 pytestmark = pytest.mark.alone
 MIB = 2**20
@@ -19,17 +20,6 @@ ALLOWED_OVER_BUDGET = 64 * MIB
 # What a process has besides anonymous memory in use: stacks of threads (8 MiB of address space each), writable data of
 # the program and its libraries, the heap's reserve.
 ADDRESS_SPACE_SLACK = 128 * MIB
-
-
-def anonymous_bytes(pid: int) -> int:
-    try:
-        with open(f"/proc/{pid}/status") as status:
-            for line in status:
-                if line.startswith("RssAnon:"):
-                    return int(line.split()[1]) * 1024
-    except (FileNotFoundError, ProcessLookupError):
-        pass
-    return 0
 
 
 def copy_and_watch(shardwright, source, target, memory_mib: int, *args, hard_limit: bool) -> tuple[dict, int]:

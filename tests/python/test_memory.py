@@ -2,10 +2,9 @@
 
 RssAnon is sampled from outside; half a GiB is moved with a budget of 16 MiB, so that a single copy of it would show.
 """
-import subprocess
 import sys
-import time
 
+import process_memory
 import pytest
 
 pytestmark = pytest.mark.alone
@@ -42,31 +41,8 @@ SAVED = {
 
 
 def growth(folder, body: str) -> int:
-    """Highest RssAnon between the script's ready() and its end, beyond what there was at ready()."""
-    process = subprocess.Popen([sys.executable, "-c", PRELUDE + body, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-                               stderr=subprocess.PIPE, text=True)
-    try:
-        line = process.stdout.readline()
-        assert line == "ready\n", process.stderr.read()[-2000:]
-        base = peak = anonymous_bytes(process.pid)
-        process.stdin.write("\n")
-        process.stdin.flush()
-        while process.poll() is None:
-            peak = max(peak, anonymous_bytes(process.pid))
-            time.sleep(0.002)
-        assert process.returncode == 0, process.stderr.read()[-2000:]
-    finally:
-        process.kill()
-        process.wait()
-    return peak - base
-
-
-def anonymous_bytes(pid: int) -> int:
-    try:
-        with open(f"/proc/{pid}/status") as status:
-            return next((int(line.split()[1]) * 1024 for line in status if line.startswith("RssAnon:")), 0)
-    except (FileNotFoundError, ProcessLookupError):
-        return 0
+    """What the script takes from its ready() to its end, beyond what there was."""
+    return process_memory.growth([sys.executable, "-c", PRELUDE + body, str(folder)])
 
 
 @pytest.mark.parametrize("kind", SAVED)

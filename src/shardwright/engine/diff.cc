@@ -87,7 +87,7 @@ struct Comparison {
 
 void compare_slab(std::span<const double> a, std::span<const double> b, bool bits_differ, const DiffRequest& request,
                   Comparison& out) {
-  bool exact = request.absolute == 0 && request.relative == 0;
+  bool exact = request.exact();
   for (size_t i = 0; i < a.size(); ++i) {
     double left = a[i], right = b[i];
     if (left == right || (std::isnan(left) && std::isnan(right))) continue;
@@ -134,8 +134,7 @@ Result<std::vector<Difference>> diff_checkpoints(const DiffRequest& request, con
   SHARDWRIGHT_ASSIGN(auto a, open_checkpoint(request.a, options.open));
   SHARDWRIGHT_ASSIGN(auto b, open_checkpoint(request.b, options.open));
   std::vector<Difference> out;
-  bool tolerant = !request.names_only && (request.absolute > 0 || request.relative > 0);
-  auto same = compare_specs(a.catalog, b.catalog, tolerant, out);
+  auto same = compare_specs(a.catalog, b.catalog, !request.names_only && !request.exact(), out);
   if (!request.names_only) {
     SHARDWRIGHT_ASSIGN(auto hashes_a, survey(a, /*stored=*/false, options));
     SHARDWRIGHT_ASSIGN(auto hashes_b, survey(b, /*stored=*/false, options));

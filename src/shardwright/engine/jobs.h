@@ -85,9 +85,9 @@ struct Difference {
 struct DiffRequest {
   std::string a, b;
   bool names_only = false;
-  double absolute = 0,
-         relative = 0;  ///< equal when |a-b| <= absolute + relative * |b|; both 0: equal bits. Else floating
-                        ///< types are compared by value with each other too
+  /// Equal when |a-b| <= absolute + relative * |b|, floating types across dtypes too; both 0: equal bits of one dtype.
+  double absolute = 0, relative = 0;
+  bool exact() const { return absolute == 0 && relative == 0; }
 };
 Result<std::vector<Difference>> diff_checkpoints(const DiffRequest& request, const JobOptions& options);
 

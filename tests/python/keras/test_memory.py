@@ -3,10 +3,9 @@
 RssAnon is sampled from outside.
 """
 import os
-import subprocess
 import sys
-import time
 
+import process_memory
 import pytest
 
 pytestmark = pytest.mark.alone
@@ -81,36 +80,10 @@ assert probe(model) == want, probe(model)
 """
 
 
-def anonymous_bytes(pid: int) -> int:
-    try:
-        with open(f"/proc/{pid}/status") as status:
-            return next((int(line.split()[1]) * 1024 for line in status if line.startswith("RssAnon:")), 0)
-    except (FileNotFoundError, ProcessLookupError):
-        return 0
-
-
 def growth(folder, body, **environment) -> int:
-    """Highest RssAnon between ready() and the end of the call, beyond what there was at ready()."""
-    command = [sys.executable, "-W", "ignore", "-c", PRELUDE + body, str(folder)]
-    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                               env={**os.environ, "KERAS_BACKEND": "jax", **environment})
-    try:
-        assert process.stdout.readline() == "ready\n", process.stderr.read()[-3000:]
-        base = peak = anonymous_bytes(process.pid)
-        process.stdin.write("\n")
-        process.stdin.flush()
-        os.set_blocking(process.stdout.fileno(), False)
-        while process.poll() is None and "loaded" not in (process.stdout.readline() or ""):
-            peak = max(peak, anonymous_bytes(process.pid))
-            time.sleep(0.002)
-        if process.poll() is None:
-            process.stdin.write("\n")
-            process.stdin.flush()
-        assert process.wait(600) == 0, process.stderr.read()[-3000:]
-    finally:
-        process.kill()
-        process.wait()
-    return peak - base
+    """What the call after ready() takes, beyond what there was."""
+    return process_memory.growth([sys.executable, "-W", "ignore", "-c", PRELUDE + body, str(folder)],
+                                 {**os.environ, "KERAS_BACKEND": "jax", **environment})
 
 
 CASES = {
