@@ -1,7 +1,8 @@
 """Times shardwright beside its peers, alternating in one run, and writes bench/results.json and docs/benchmarks.md.
 
-Usage: python bench/run.py [--rounds N] [--dir DIR] [--only CASE]
+Usage: python bench/run.py [--rounds N] [--dir DIR] [--only CASE ...]
 
+With --only the other cases keep what was measured before.
 Seconds on a shared machine mean little: ratios of minima within one run do. Before every timed run memory is touched and freed (see
 bench_touch.cc), outputs are removed and everything is synced, for every rival alike. "Cold" drops the sources from the page cache.
 """
@@ -20,8 +21,9 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PROGRAM = os.environ.get("SHARDWRIGHT_BIN", os.path.join(ROOT, "build", "shardwright"))
 BUILD = os.path.dirname(PROGRAM)
 PEERS = [sys.executable, os.path.join(ROOT, "bench", "peers.py")]
+RESULTS = os.path.join(ROOT, "bench", "results.json")
 SHARDS, RESHARD = "500MB", "300MB"
-KERAS_BYTES = (16384 + 12 * 4096) * 4096 * 4 + 12 * 4096 * 4  # bench/peers.py, keras_model
+KERAS_BYTES = (16384 + 28 * 4096) * 4096 * 4 + 28 * 4096 * 4  # bench/peers.py, keras_model
 
 
 def drop_cache(directory):
@@ -105,7 +107,8 @@ class Bench:
         sums = {s["sum"] for r in rivals for s in r.samples if "sum" in s}
         if len(sums) > 1:
             raise SystemExit(f"{case}: rivals read different values")
-        self.cases[case] = {"rivals": rivals, "target": target, "bytes": nbytes or self.bytes}
+        self.cases[case] = {"date": time.strftime("%Y-%m-%d"), "rounds": self.rounds, "bytes": nbytes or self.bytes, "goal": target,
+                            "ours": next(r.name for r in rivals if r.ours), "samples": {r.name: r.samples for r in rivals}}
 
     def reshard(self):
         copy = lambda: program("copy", self.source, self.out, "--max-shard-size", RESHARD)
@@ -159,24 +162,14 @@ class Bench:
     def keras_load_cold(self):
         self.keras_load(cold=True)
 
-    def write(self):
-        rows, results = [], {}
-        for case, data in self.cases.items():
-            ours = next(r for r in data["rivals"] if r.ours)
-            best = min(s["seconds"] for s in ours.samples)
-            results[case] = {r.name: r.samples for r in data["rivals"]}
-            for rival in data["rivals"]:
-                seconds = [s["seconds"] for s in rival.samples]
-                peak = max(s.get("peak_anonymous_bytes", s.get("peak_rss_bytes", 0)) for s in rival.samples)
-                ratio = "" if rival.ours else f"{best / min(seconds):.2f}"
-                target = data["target"].get(rival.name)
-                rows.append((case, rival.name, f"{min(seconds):.2f}", f"{statistics.median(seconds):.2f}", f"{data['bytes'] / min(seconds) / 1e9:.2f}",
-                             f"{peak / 2**20:.0f}" if peak else "", ratio, "" if target is None else f"{target:.2f}"))
-        meta = {"bytes": self.bytes, "rounds": self.rounds, "machine": platform.processor() or platform.machine(), "cores": os.cpu_count(),
-                "kernel": platform.release(), "date": time.strftime("%Y-%m-%d")}
-        with open(os.path.join(ROOT, "bench", "results.json"), "w") as file:
-            json.dump({"about": meta, "cases": results}, file, indent=1)
-        head = ("job", "with", "best s", "median s", "GB/s", "peak MiB", "ours / its", "goal")
+    def write(self, kept):
+        """kept: cases of an earlier run that this one did not time."""
+        cases = {name: self.cases.get(name) or kept[name] for name in [*kept, *(c for c in self.cases if c not in kept)]}
+        meta = {"bytes": self.bytes, "machine": platform.processor() or platform.machine(), "cores": os.cpu_count(), "kernel": platform.release()}
+        with open(RESULTS, "w") as file:
+            json.dump({"about": meta, "cases": cases}, file, indent=1)
+        head = ("job", "with", "best s", "median s", "GB/s", "peak MiB", "ours / its", "goal", "on")
+        rows = [row for name, case in cases.items() for row in rows_of(name, case)]
         table = ["| " + " | ".join(head) + " |", "|" + " --- |" * len(head)] + ["| " + " | ".join(row) + " |" for row in rows]
         text = open(os.path.join(ROOT, "bench", "benchmarks.md.in")).read()
         for key, value in {**meta, "table": "\n".join(table), "gb": f"{self.bytes / 1e9:.2f}"}.items():
@@ -184,6 +177,17 @@ class Bench:
         with open(os.path.join(ROOT, "docs", "benchmarks.md"), "w") as file:
             file.write(text)
         print("\n".join(table))
+
+
+def rows_of(name, case):
+    """Lines of the table, cells as text."""
+    best = {rival: min(s["seconds"] for s in samples) for rival, samples in case["samples"].items()}
+    for rival, samples in case["samples"].items():
+        peak = max(s.get("peak_anonymous_bytes", s.get("peak_rss_bytes", 0)) for s in samples)
+        ratio = "" if rival == case["ours"] else f"{best[case['ours']] / best[rival]:.2f}"
+        goal = case["goal"].get(rival)
+        yield (name, rival, f"{best[rival]:.2f}", f"{statistics.median(s['seconds'] for s in samples):.2f}", f"{case['bytes'] / best[rival] / 1e9:.2f}",
+               f"{peak / 2**20:.0f}" if peak else "", ratio, "" if goal is None else f"{goal:.2f}", case["date"])
 
 
 def main():
@@ -196,7 +200,7 @@ def main():
     bench.prepare()
     for name in options.only or ["reshard", "to_keras", "from_keras", "load_warm", "load_cold", "keras_save", "keras_load", "keras_load_cold"]:
         getattr(bench, name)()
-    bench.write()
+    bench.write(json.load(open(RESULTS))["cases"] if options.only and os.path.exists(RESULTS) else {})
 
 
 if __name__ == "__main__":
