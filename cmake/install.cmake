@@ -9,11 +9,11 @@ set(public_headers
   tensor/box.h tensor/convert.h tensor/dtype.h
   codec/codec.h
   store/store.h store/zip.h
-  comm/comm.h
+  comm/comm.h comm/mpi_comm.h
   layout/device_mesh.h layout/distribution.h layout/gspmd.h layout/layout_file.h layout/layout_map.h layout/layout_report.h
   layout/orbax_sharding.h layout/partition_spec.h layout/shardy.h layout/tensor_layout.h layout/torch_placements.h
   format/catalog.h format/format.h
-  engine/execute.h engine/jobs.h engine/plan.h)
+  engine/execute.h engine/jobs.h engine/plan.h engine/relayout.h)
 foreach(header ${public_headers})
   get_filename_component(folder ${header} DIRECTORY)
   install(FILES src/shardwright/${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/shardwright/${folder})
@@ -21,6 +21,11 @@ endforeach()
 
 install(TARGETS shardwright EXPORT shardwright ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/shardwright)
+if(TARGET shardwright_mpi)
+  # A set of its own: who has no MPI still finds the rest.
+  install(TARGETS shardwright_mpi EXPORT shardwright_mpi ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+  install(EXPORT shardwright_mpi NAMESPACE shardwright:: FILE shardwrightMpiTargets.cmake DESTINATION ${package_dir})
+endif()
 install(EXPORT shardwright NAMESPACE shardwright:: FILE shardwrightTargets.cmake DESTINATION ${package_dir})
 configure_package_config_file(cmake/shardwrightConfig.cmake.in ${CMAKE_BINARY_DIR}/package/shardwrightConfig.cmake
   INSTALL_DESTINATION ${package_dir})

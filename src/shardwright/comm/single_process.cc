@@ -14,13 +14,17 @@ class SingleProcess : public Comm {
   int rank() const override { return 0; }
   int size() const override { return 1; }
   Result<std::unique_ptr<Comm>> clone() override { return single_process(); }
+  void abandon(const Error& why) override { failed_ = why; }
+  void set_watch(Watch) override {}
 
   // Nobody is waited for, so no deadline can pass.
   Result<std::vector<Bytes>> all_gather(View mine, Deadline) override {
+    if (failed_) return *failed_;
     return std::vector<Bytes>{Bytes(mine.begin(), mine.end())};
   }
 
   Status exchange(std::span<const Part> send, std::span<const Part> receive, Deadline) override {
+    if (failed_) return *failed_;
     for (const Part& part : send)
       if (part.rank != 0) return bad_part("sends", part.rank);
     for (const Part& part : receive)
@@ -36,6 +40,9 @@ class SingleProcess : public Comm {
     if (sent > 0) std::memmove(receive[0].bytes.data(), send[0].bytes.data(), sent);  // the two may overlap
     return {};
   }
+
+ private:
+  std::optional<Error> failed_;
 };
 
 }  // namespace
