@@ -62,6 +62,16 @@ std::string Hash128::hex() const {
 
 Hash128 xxh3_128(View bytes) { return canonical(XXH3_128bits(bytes.data(), bytes.size())); }
 
+uint32_t crc32_of_zeros(uint64_t count) {
+  std::byte zero{};
+  uint32_t crc = 0, power = crc32({&zero, 1});
+  for (uint64_t length = 1; count > 0; count >>= 1, length *= 2) {
+    if ((count & 1) != 0) crc = crc32_combine(crc, power, length);
+    power = crc32_combine(power, power, length);
+  }
+  return crc;
+}
+
 struct ContentHash::State {
   Xxh3 segment, segments;
   uint64_t filled = 0;  ///< bytes in `segment`

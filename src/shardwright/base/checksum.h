@@ -19,6 +19,8 @@ uint32_t crc32c_by_table(View bytes, uint32_t crc);  ///< what crc32c does witho
 /// zlib's CRC-32, as zip has it.
 uint32_t crc32(View bytes, uint32_t crc = 0);
 uint32_t crc32_combine(uint32_t crc_a, uint32_t crc_b, uint64_t length_b);
+/// CRC-32 of that many zero bytes. O(log count) combinations.
+uint32_t crc32_of_zeros(uint64_t count);
 
 /// XXH3-128, canonical (big-endian) bytes, as 32 hex digits by hex().
 struct Hash128 {

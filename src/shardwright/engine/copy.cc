@@ -9,6 +9,7 @@
 #include "shardwright/engine/manifest.h"
 #include "shardwright/engine/memory_watch.h"
 #include "shardwright/engine/part.h"
+#include "shardwright/engine/save_ranks.h"
 #include "shardwright/engine/select.h"
 #include "shardwright/engine/target.h"
 
@@ -35,6 +36,12 @@ class Copy {
     source_.store = open_memory_store();
     calls_.produce = calls.produce;
     return run_from_source();
+  }
+
+  /// The same, with everything but the index written by somebody else.
+  Result<CopySummary> run(const Catalog& tensors, const Fill& fill) {
+    fill_ = &fill;
+    return run(tensors, Calls{});
   }
 
  private:
@@ -85,7 +92,7 @@ class Copy {
   Status certify() {
     SHARDWRIGHT_ASSIGN(auto written, open_checkpoint(written_path(), options_.open));
     SHARDWRIGHT_ASSIGN(auto manifest, survey(written, /*stored=*/true, options_));
-    SHARDWRIGHT_TRY(check_receipts(written, manifest, plan_.objects, receipts_));
+    if (fill_ == nullptr) SHARDWRIGHT_TRY(check_receipts(written, manifest, plan_.objects, receipts_));
     return write_manifest(written, manifest);
   }
 
@@ -192,7 +199,10 @@ class Copy {
       watch_.sample();
       return !options_.progress || options_.progress("copy", done, total);
     };
-    SHARDWRIGHT_ASSIGN(auto executed, execute(plan_, {source_.store.get(), draft_.get(), transaction_.get()}, calls_));
+    SHARDWRIGHT_ASSIGN(auto executed,
+                       fill_ != nullptr
+                           ? (*fill_)(plan_, *draft_, *transaction_)
+                           : execute(plan_, {source_.store.get(), draft_.get(), transaction_.get()}, calls_));
     budget_peak_ = executed.peak_bytes;
     receipts_ = std::move(executed.receipts);
     for (const auto& file : side_files_) SHARDWRIGHT_TRY(carry(file));
@@ -270,6 +280,7 @@ class Copy {
   const CopyRequest& request_;
   const JobOptions& options_;
   Calls calls_;
+  const Fill* fill_ = nullptr;
   MemoryWatch watch_;
   Checkpoint source_;
   Target target_;
@@ -292,6 +303,11 @@ Result<CopySummary> copy_checkpoint(const CopyRequest& request, const JobOptions
 Result<CopySummary> save_tensors(const Catalog& tensors, const Calls& calls, const CopyRequest& request,
                                  const JobOptions& options) {
   return Copy(request, options).run(tensors, calls);
+}
+
+Result<CopySummary> save_filled(const Catalog& tensors, const CopyRequest& request, const JobOptions& options,
+                                const Fill& fill) {
+  return Copy(request, options).run(tensors, fill);
 }
 
 }  // namespace shardwright

@@ -1,6 +1,7 @@
 /// What users ask for, by path: each is a plan and an execution. Nothing here prints.
 #pragma once
 
+#include <chrono>
 #include <functional>
 #include <optional>
 #include <string>
@@ -8,6 +9,7 @@
 #include <vector>
 
 #include "shardwright/base/checksum.h"
+#include "shardwright/comm/comm.h"
 #include "shardwright/engine/execute.h"
 #include "shardwright/layout/layout_map.h"
 
@@ -19,6 +21,7 @@ struct JobOptions {
   /// phase: "copy", "sync" (once, before the commit), "read", "compare"; called about 10 times a second on the calling thread; false stops
   /// with kAborted.
   std::function<bool(std::string_view phase, uint64_t done, uint64_t total)> progress{};
+  std::chrono::milliseconds wait{600 * 1000};  ///< longest that a rank waits for others, who may still be writing
 };
 
 /// Which tensors, under which names and types. Globs match source names; an empty include list takes all.
@@ -61,6 +64,14 @@ Result<CopySummary> copy_checkpoint(const CopyRequest& request, const JobOptions
 /// not looked at (see JobOptions::progress). The target may be what the calls read from: it is replaced when all is written.
 Result<CopySummary> save_tensors(const Catalog& tensors, const Calls& calls, const CopyRequest& request,
                                  const JobOptions& options);
+/// The same by all ranks together, into one checkpoint, which is what one rank would have written, byte for byte. tensors: those of which
+/// this rank has something, whole shapes, with pieces for the boxes that it holds; together they hold everything. Every box is written once,
+/// by one of those who have it; rank 0 makes the files and commits them when all have written. All ranks see the target, and give the same
+/// request; values are rank 0's. Collective over comm: the outcome, and the summary, is the same on every rank.
+/// Errors: those above; kInvalidArgument for a part that nobody holds, and for ranks that do not fit together; kUnavailable, with the ranks
+/// that are missing. Nothing appears at the target then, unless rank 0 was lost while it committed.
+Result<CopySummary> save_tensors(const Catalog& tensors, const Calls& calls, const CopyRequest& request,
+                                 const JobOptions& options, Comm& comm);
 
 struct VerifyRequest {
   std::string path;

@@ -56,7 +56,13 @@ Geometry move_geometry(const Plan& plan, const Lane& lane, const Move& move, con
   auto target = plan.to.spec(move.to);
   uint32_t piece_of_target = target_piece(lane, move);
   bool whole = piece_of_target == kWholeTensor;
-  g.box = whole ? Box::whole(target.shape) : plan.to.pieces(move.to)[piece_of_target].box;
+  g.box = Box::whole(target.shape);
+  if (!whole) {
+    auto piece = plan.to.pieces(move.to)[piece_of_target];
+    g.box = piece.box;
+    Strided layout = layout_of(piece);
+    if (segment != nullptr && move.mode == Move::kRegion && !layout.is_c_order()) g.scattered = std::move(layout);
+  }
   g.in = g.out = target.dtype;
   if (pieces == nullptr) {
     g.from = plan.from.flat(move.from);

@@ -32,6 +32,8 @@ struct Geometry {
   bool line = false;  ///< both sides are flat: cut as one line of elements, without boxes
   std::optional<Catalog::Flat> from,
       to;  ///< set where that side is one whole, raw, C-order piece, wanted whole (`to`: in memory)
+  /// Set where the target piece is scattered over its object: how its box lies there, from the segment's first byte.
+  std::optional<Strided> scattered;
   DType in, out;
   Cut cut;
   uint64_t slab_elements = 0;  ///< kStream: elements held at once

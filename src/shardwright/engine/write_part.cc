@@ -4,6 +4,7 @@
 
 #include "shardwright/base/checksum.h"
 #include "shardwright/engine/read_part.h"
+#include "shardwright/engine/write_scattered.h"
 #include "shardwright/tensor/convert.h"
 
 namespace shardwright {
@@ -136,6 +137,11 @@ Status write_parts(const Plan& plan, const Lane& lane, std::span<const Part> par
     bool literal = part.move->mode == Move::kLiteral;
     View bytes = literal ? segment.literal : buffer.subspan(part.out_at, part.out_bytes);
     uint64_t skip = literal ? 0 : bytes_in(part.geometry->out, part.range.first);
+    if (!literal && part.geometry->scattered) {
+      PartChecksum* sum = plan.options.checksums ? &checksums.emplace_back() : nullptr;
+      SHARDWRIGHT_TRY(write_scattered(part, segment.offset, bytes, writer, wants_crc32 ? sum : nullptr));
+      continue;
+    }
     if (plan.options.checksums) checksums.emplace_back().add(bytes, wants_crc32);
     if (!bytes.empty()) ops.push_back({segment.offset + skip, bytes});
   }

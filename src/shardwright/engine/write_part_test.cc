@@ -18,6 +18,9 @@ class CountingTransaction : public Transaction {
     SHARDWRIGHT_ASSIGN(auto writer, base_->create(key, size_bytes));
     return std::unique_ptr<Writer>(std::make_unique<CountingWriter>(std::move(writer), most_operations));
   }
+  Result<std::unique_ptr<Writer>> open(std::string_view key, uint64_t size_bytes) override {
+    return base_->open(key, size_bytes);
+  }
   Status commit(const Publication& publication) override { return base_->commit(publication); }
   std::atomic<size_t> most_operations{0};
 

@@ -95,17 +95,6 @@ Result<Bytes> read_member(Store& store, const std::string& key, const ZipMember&
   return wrong_sum(store, key, member, crc32(out));
 }
 
-/// CRC-32 of that many zero bytes.
-uint32_t crc32_of_zeros(uint64_t count) {
-  std::byte zero{};
-  uint32_t crc = 0, power = crc32({&zero, 1});
-  for (uint64_t length = 1; count > 0; count >>= 1, length *= 2) {
-    if ((count & 1) != 0) crc = crc32_combine(crc, power, length);
-    power = crc32_combine(power, power, length);
-  }
-  return crc;
-}
-
 class ArchiveDraft : public Draft {
  public:
   struct Part {

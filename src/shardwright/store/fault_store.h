@@ -64,6 +64,10 @@ class FaultTransaction : public Transaction {
     SHARDWRIGHT_ASSIGN(auto writer, base_->create(key, size_bytes));
     return std::unique_ptr<Writer>(std::make_unique<FaultWriter>(std::move(writer), faults_, std::string(key)));
   }
+  Result<std::unique_ptr<Writer>> open(std::string_view key, uint64_t size_bytes) override {
+    SHARDWRIGHT_ASSIGN(auto writer, base_->open(key, size_bytes));
+    return std::unique_ptr<Writer>(std::make_unique<FaultWriter>(std::move(writer), faults_, std::string(key)));
+  }
   Status commit(const Publication& publication) override {
     if (strikes(faults_->commits, faults_->fail_commit)) return fail(Code::kIo, "injected: cannot commit");
     return base_->commit(publication);

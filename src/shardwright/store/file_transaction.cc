@@ -149,6 +149,14 @@ Result<std::unique_ptr<Writer>> FileTransaction::create(std::string_view key, ui
   return writer;
 }
 
+Result<std::unique_ptr<Writer>> FileTransaction::open(std::string_view key, uint64_t size_bytes) {
+  SHARDWRIGHT_TRY(check_key(key));
+  std::string path = objects_ + "/" + std::string(key);
+  struct stat info;
+  if (::stat(objects_.c_str(), &info) != 0 && errno == ENOENT) return taken_away(objects_);
+  return FileWriter::open(path, size_bytes);
+}
+
 Status FileTransaction::check_publication(const Publication& publication) const {
   if (committed_ || !staging_)
     return fail(Code::kInternal, "commit twice, or by a joined transaction").at_path(target_.path);

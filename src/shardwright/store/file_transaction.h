@@ -27,6 +27,7 @@ class FileTransaction : public Transaction {
 
   std::string token() const override { return objects_; }
   Result<std::unique_ptr<Writer>> create(std::string_view key, uint64_t size_bytes) override;
+  Result<std::unique_ptr<Writer>> open(std::string_view key, uint64_t size_bytes) override;
   Status commit(const Publication& publication) override;
 
  private:

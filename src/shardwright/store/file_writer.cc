@@ -50,6 +50,19 @@ Result<std::unique_ptr<Writer>> FileWriter::create(const std::string& path, uint
   return std::unique_ptr<Writer>(new FileWriter(std::move(handle), path, size_bytes, std::move(finished)));
 }
 
+Result<std::unique_ptr<Writer>> FileWriter::open(const std::string& path, uint64_t size_bytes) {
+  FileHandle handle(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
+  if (!handle) return errno_error(errno, "cannot open file", path);
+  struct stat info;
+  if (::fstat(handle.get(), &info) != 0) return errno_error(errno, "cannot look at", path);
+  if (static_cast<uint64_t>(info.st_size) != size_bytes)
+    return fail(Code::kInternal, "file was created with another size")
+        .at_path(path)
+        .with_found(std::to_string(info.st_size) + " bytes")
+        .with_expected(std::to_string(size_bytes) + " bytes");
+  return std::unique_ptr<Writer>(new FileWriter(std::move(handle), path, size_bytes, [] {}));
+}
+
 Status FileWriter::check_ends(std::span<const WriteOp> ops) const {
   if (!handle_) return fail(Code::kInternal, "write after finish").at_path(path_);
   for (const WriteOp& op : ops) {

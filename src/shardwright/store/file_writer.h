@@ -19,6 +19,9 @@ class FileWriter : public Writer {
   static Result<std::unique_ptr<Writer>> create(const std::string& path, uint64_t size_bytes,
                                                 std::function<void()> finished);
 
+  /// One that another writer, of this process or another, made with this size.
+  static Result<std::unique_ptr<Writer>> open(const std::string& path, uint64_t size_bytes);
+
   Status write(std::span<const WriteOp> ops) override;
   Status finish(uint64_t size_bytes) override;
 

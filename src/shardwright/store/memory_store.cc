@@ -102,6 +102,16 @@ class MemoryTransaction : public Transaction {
     return std::unique_ptr<Writer>(std::make_unique<MemoryWriter>(shared_, staged_, std::string(key), size_bytes));
   }
 
+  Result<std::unique_ptr<Writer>> open(std::string_view key, uint64_t size_bytes) override {
+    SHARDWRIGHT_TRY(check_key(key));
+    std::lock_guard lock(shared_->mutex);
+    auto at = staged_->objects.find(key);
+    if (at == staged_->objects.end()) return fail(Code::kNotFound, "no such object").at_path(describe_key(key));
+    if (at->second->size() != size_bytes)
+      return fail(Code::kInternal, "object was created with another size").at_path(describe_key(key));
+    return std::unique_ptr<Writer>(std::make_unique<MemoryWriter>(shared_, staged_, std::string(key), size_bytes));
+  }
+
   Status commit(const Publication& publication) override {
     std::lock_guard lock(shared_->mutex);
     if (!owner_) return fail(Code::kInternal, "commit by a joined transaction");

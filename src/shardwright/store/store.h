@@ -62,6 +62,9 @@ class Transaction {
   /// Known sizes are preallocated: kResourceExhausted here, before any byte is written.
   /// kAborted, here and in commit(): another program took away what was written so far.
   virtual Result<std::unique_ptr<Writer>> create(std::string_view key, uint64_t size_bytes) = 0;
+  /// An object that another rank of the job has created with this known size, and not finished: to write disjoint ranges of it. finish() makes
+  /// durable what this writer wrote; every writer of the object does so before commit(). kNotFound when there is none.
+  virtual Result<std::unique_ptr<Writer>> open(std::string_view key, uint64_t size_bytes) = 0;
   /// Makes all of it visible. Owner only (not a joined one). REQUIRES: every writer finished.
   /// `under` absent at begin(): one rename of a directory built aside. Present: a journal is made durable first, then renames; if a new
   /// key would replace a member of the old set, the old entry points are removed first, so that other readers see old, new or
@@ -85,6 +88,7 @@ class Store {
   virtual Result<std::vector<std::string>> list(std::string_view prefix) = 0;
   /// Begins a set of objects in directory `under` ("" = the root itself). Finishes or drops first what a crash left there.
   virtual Result<std::unique_ptr<Transaction>> begin(std::string_view under) = 0;
+  /// The same set, for another process of the job. kNotFound when it has ended, or this machine does not see it.
   virtual Result<std::unique_ptr<Transaction>> join(std::string_view token) = 0;
   /// Finishes or drops what a crash left in `under`: a sentence for the user when there was something. Waits a moment for a live commit.
   virtual Result<std::optional<std::string>> recover(std::string_view under) = 0;

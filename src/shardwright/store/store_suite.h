@@ -277,6 +277,30 @@ TEST_P(StoreSuite, JoinedTransactionsWriteAndTheOwnerCommits) {
   EXPECT_CODE(store_.join("nonsense"), Code::kNotFound);
 }
 
+/// Ranks write disjoint ranges of one object; what each has finished is in it.
+TEST_P(StoreSuite, JoinedTransactionsWriteOneObjectTogether) {
+  for (const char* under : {"fresh", "fresh"}) {  // absent, then present
+    auto owner = store_.begin(under);
+    ASSERT_OK(owner);
+    auto joined = store_.join((*owner)->token());
+    ASSERT_OK(joined);
+    EXPECT_CODE((*joined)->open("a", 6), Code::kNotFound);
+    auto first = (*owner)->create("a", 6);
+    ASSERT_OK(first);
+    auto second = (*joined)->open("a", 6);
+    ASSERT_OK(second);
+    EXPECT_FALSE((*joined)->open("a", 7).ok());
+    WriteOp ends[] = {{0, view_of("12")}, {5, view_of("6")}}, middle{2, view_of("345")}, beyond{5, view_of("67")};
+    ASSERT_OK((*second)->write({&middle, 1}));
+    EXPECT_FALSE((*second)->write({&beyond, 1}).ok());
+    ASSERT_OK((*first)->write(ends));
+    ASSERT_OK((*second)->finish(6));
+    ASSERT_OK((*first)->finish(6));
+    ASSERT_OK((*owner)->commit({{"a"}, {}, {"a"}}));
+    EXPECT_EQ(text_at(store_, "fresh/a"), "123456");
+  }
+}
+
 TEST_P(StoreSuite, CommitNamesEveryObject) {
   auto transaction = store_.begin("set");
   ASSERT_OK(transaction);

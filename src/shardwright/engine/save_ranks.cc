@@ -1,0 +1,277 @@
+#include "shardwright/engine/save_ranks.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "shardwright/base/checksum.h"
+#include "shardwright/base/json.h"
+#include "shardwright/engine/select.h"
+#include "shardwright/engine/share.h"
+
+namespace shardwright {
+namespace {
+
+/// Objects that rank 0 has created: whoever creates one here opens it.
+class SharedTransaction : public Transaction {
+ public:
+  explicit SharedTransaction(Transaction& base) : base_(base) {}
+  std::string token() const override { return base_.token(); }
+  Result<std::unique_ptr<Writer>> create(std::string_view key, uint64_t size_bytes) override {
+    return base_.open(key, size_bytes);
+  }
+  Result<std::unique_ptr<Writer>> open(std::string_view key, uint64_t size_bytes) override {
+    return base_.open(key, size_bytes);
+  }
+  Status commit(const Publication&) override { return fail(Code::kInternal, "commit by a share"); }
+
+ private:
+  Transaction& base_;
+};
+
+/// The first of what each rank says.
+Result<Bytes> from_rank_0(Comm& comm, View mine, Deadline deadline) {
+  SHARDWRIGHT_ASSIGN(auto all, comm.all_gather(comm.rank() == 0 ? mine : View{}, deadline));
+  return std::move(all[0]);
+}
+
+Bytes bytes_of_summary(const CopySummary& s) {
+  Json objects = Json::array();
+  for (const auto& [key, size] : s.objects) objects.push_back({key, size});
+  Json json = {s.source,  s.target, s.format, s.tensors, s.shards, s.bytes_read, s.bytes_written, s.peak_memory_bytes,
+               s.seconds, s.reread, objects,  s.warnings};
+  return bytes_of(json.dump(-1, ' ', false, Json::error_handler_t::replace));
+}
+
+Result<CopySummary> summary_from_bytes(View bytes) {
+  SHARDWRIGHT_ASSIGN(Json json, parse_json(text_of(bytes)));
+  if (!json.is_array() || json.size() != 12) return fail(Code::kInternal, "the summary of rank 0 cannot be read");
+  CopySummary s;
+  s.source = json[0].get<std::string>();
+  s.target = json[1].get<std::string>();
+  s.format = json[2].get<std::string>();
+  s.tensors = json[3].get<uint64_t>();
+  s.shards = json[4].get<uint64_t>();
+  s.bytes_read = json[5].get<uint64_t>();
+  s.bytes_written = json[6].get<uint64_t>();
+  s.peak_memory_bytes = json[7].get<uint64_t>();
+  s.seconds = json[8].get<double>();
+  s.reread = json[9].get<double>();
+  for (const auto& object : json[10]) s.objects.emplace_back(object[0].get<std::string>(), object[1].get<uint64_t>());
+  for (const auto& warning : json[11]) s.warnings.push_back(warning.get<std::string>());
+  return s;
+}
+
+/// One rank's part in a save.
+class RankSave {
+ public:
+  RankSave(const Catalog& mine, const Calls& calls, const CopyRequest& request, const JobOptions& options, Comm& comm)
+      : mine_(mine), request_(request), options_(options), comm_(comm) {
+    calls_.produce = calls.produce;
+    calls_.keep_going = [&](uint64_t done, uint64_t total) {
+      return !options_.progress || options_.progress("copy", done, total);
+    };
+  }
+
+  Result<CopySummary> run() {
+    SHARDWRIGHT_TRY(gather());
+    if (comm_.rank() == 0) return lead();
+    SHARDWRIGHT_TRY(agree(comm_, {}, soon()));  // rank 0 has checked the target
+    SHARDWRIGHT_ASSIGN(auto outline, from_rank_0(comm_, {}, soon()));
+    if (!outline.empty()) SHARDWRIGHT_TRY(follow(outline));
+    SHARDWRIGHT_TRY(agree(comm_, {}, soon()));
+    SHARDWRIGHT_ASSIGN(auto summary, from_rank_0(comm_, {}, soon()));
+    return summary_from_bytes(summary);
+  }
+
+ private:
+  Deadline soon() const { return deadline_in(options_.wait); }
+
+  /// Everybody's tensors, and what is to become of them: the same on every rank.
+  Status gather() {
+    Status checked;
+    if (request_.part) checked = fail(Code::kInvalidArgument, "ranks save the whole, not one device's part");
+    SHARDWRIGHT_TRY(agree(comm_, checked, soon()));
+    SHARDWRIGHT_ASSIGN(auto all, comm_.all_gather(mine_.serialize(), soon()));
+    std::vector<Catalog> catalogs;
+    for (const auto& bytes : all) {
+      SHARDWRIGHT_ASSIGN(auto catalog, Catalog::deserialize(bytes));
+      catalogs.push_back(std::move(catalog));
+    }
+    SHARDWRIGHT_ASSIGN(merged_, merge_catalogs(catalogs));
+    SHARDWRIGHT_ASSIGN(selected_, select_tensors(merged_, request_.select));
+    return {};
+  }
+
+  /// Rank 0 checks the target and makes the files; then it writes as all do.
+  Result<CopySummary> lead() {
+    bool begun = false;
+    auto result = save_filled(merged_, request_, options_, [&](const Plan&, Draft& draft, Transaction& transaction) {
+      begun = true;
+      return fill(draft, transaction);
+    });
+    Status outcome = result.ok() ? Status() : Status(result.error());
+    if (!begun) {
+      SHARDWRIGHT_TRY(agree(comm_, outcome, soon()));
+      SHARDWRIGHT_TRY(from_rank_0(comm_, {}, soon()));  // nothing is to be written
+    } else if (!result.ok() && told_) {
+      return result;  // the others have left already
+    }
+    SHARDWRIGHT_TRY(agree(comm_, outcome, soon()));
+    SHARDWRIGHT_TRY(from_rank_0(comm_, bytes_of_summary(*result), soon()));
+    return result;
+  }
+
+  Result<Executed> fill(Draft& draft, Transaction& transaction) {
+    told_ = true;  // of whatever goes wrong until all have written
+    std::vector<std::unique_ptr<Writer>> writers;
+    auto outline = outline_of(draft);
+    Status created = outline.ok() ? create_all(*outline, transaction, writers) : Status(outline.error());
+    SHARDWRIGHT_TRY(agree(comm_, created, soon()));
+    Bytes message;
+    std::string token = transaction.token();
+    append_le<uint64_t>(message, token.size());
+    std::ranges::copy(view_of(token), std::back_inserter(message));
+    std::ranges::copy(outline->to_bytes(), std::back_inserter(message));
+    SHARDWRIGHT_TRY(from_rank_0(comm_, message, soon()));
+    std::vector<Receipt> receipts;
+    SHARDWRIGHT_TRY(agree(comm_, write_share(*outline, transaction, receipts), soon()));
+    SHARDWRIGHT_ASSIGN(auto sums, gather_sums(*outline, receipts));
+    told_ = false;
+    Executed done;
+    for (ObjectId object = 0; object < writers.size(); ++object)
+      SHARDWRIGHT_TRY(complete(draft, *outline, object, *writers[object], sums, done.receipts));
+    return done;
+  }
+
+  Status create_all(const Outline& outline, Transaction& transaction, std::vector<std::unique_ptr<Writer>>& writers) {
+    for (const auto& object : outline.objects) {
+      SHARDWRIGHT_ASSIGN(auto writer, transaction.create(object.key, object.size));
+      writers.push_back(std::move(writer));
+    }
+    return {};
+  }
+
+  Status follow(View message) {
+    Status status = [&]() -> Status {
+      if (message.size() < 8 || load_le<uint64_t>(message) > message.size() - 8)
+        return fail(Code::kInternal, "what rank 0 says cannot be read");
+      auto length = load_le<uint64_t>(message);
+      SHARDWRIGHT_ASSIGN(outline_, Outline::from_bytes(message.subspan(8 + length)));
+      SHARDWRIGHT_ASSIGN(auto store, open_file_store("/"));
+      SHARDWRIGHT_ASSIGN(auto transaction, store->join(text_of(message.subspan(8, length))));
+      return write_share(outline_, *transaction, receipts_);
+    }();
+    SHARDWRIGHT_TRY(agree(comm_, status, soon()));
+    auto sums = gather_sums(outline_, receipts_);
+    return sums.ok() ? Status() : Status(sums.error());
+  }
+
+  /// This rank's boxes into the objects.
+  Status write_share(const Outline& outline, Transaction& transaction, std::vector<Receipt>& receipts) {
+    auto writers = assign_writers(merged_, comm_.size());
+    std::vector<std::vector<Box>> boxes(selected_.want.size());
+    std::vector<TensorId> origin(selected_.want.size());
+    for (TensorId id = 0; id < selected_.want.size(); ++id) {
+      TensorId from = selected_.origin.empty() ? id : selected_.origin[id];
+      origin[id] = mine_.find(merged_.spec(from).name).value_or(0);
+      for (const OwnedBox& owned : writers[merged_.same_as(from)])
+        if (owned.rank == comm_.rank()) boxes[id].push_back(owned.box);
+    }
+    SHARDWRIGHT_ASSIGN(auto draft, ShareDraft::create(selected_.want, outline, boxes));
+    SHARDWRIGHT_ASSIGN(auto plan, plan_write(mine_, draft, origin, options_.plan));
+    SharedTransaction shared(transaction);
+    SHARDWRIGHT_ASSIGN(auto executed, execute(plan, {nullptr, &draft, &shared}, calls_));
+    for (auto& receipt : executed.receipts) receipt.place.object = draft.outline_object(receipt.place.object);
+    receipts = std::move(executed.receipts);
+    return {};
+  }
+
+  /// CRC-32 of each payload, from the boxes of all ranks; empty where nobody asks.
+  Result<std::vector<uint32_t>> gather_sums(const Outline& outline, const std::vector<Receipt>& receipts) {
+    std::vector<uint32_t> sums;
+    if (!outline.wants_crc32) return sums;
+    Bytes mine;
+    for (const auto& receipt : receipts) {
+      append_le(mine, receipt.tensor);
+      append_le(mine, receipt.crc32);
+      append_le(mine, receipt.place.offset);
+      append_le(mine, receipt.place.length);
+    }
+    SHARDWRIGHT_ASSIGN(auto all, comm_.all_gather(mine, soon()));
+    // The checksum is linear: that of values laid over zeros, without its constant, adds up.
+    std::vector<uint64_t> offset(selected_.want.size());
+    std::vector<uint32_t> zeros(selected_.want.size());
+    std::vector<uint64_t> length(selected_.want.size());
+    sums.resize(selected_.want.size());
+    for (const auto& payload : outline.payloads) {
+      offset[payload.tensor] = payload.offset;
+      length[payload.tensor] = selected_.want.spec(payload.tensor).nbytes();
+      sums[payload.tensor] = zeros[payload.tensor] = crc32_of_zeros(length[payload.tensor]);
+    }
+    constexpr size_t kRow = 24;
+    for (const auto& bytes : all)
+      for (size_t at = 0; at + kRow <= bytes.size(); at += kRow) {
+        View row = View(bytes).subspan(at, kRow);
+        auto tensor = load_le<uint32_t>(row);
+        auto sum = load_le<uint32_t>(row.subspan(4));
+        auto begin = load_le<uint64_t>(row.subspan(8)), size = load_le<uint64_t>(row.subspan(16));
+        if (tensor >= sums.size() || size == 0) continue;
+        uint64_t before = begin - offset[tensor], after = length[tensor] - before - size;
+        uint32_t alone = crc32_combine(crc32_of_zeros(before), sum, size);
+        alone = crc32_combine(alone, crc32_of_zeros(after), after);
+        sums[tensor] ^= alone ^ zeros[tensor];
+      }
+    return sums;
+  }
+
+  /// Literals, late bytes and the end of one object.
+  static Status complete(Draft& draft, const Outline& outline, ObjectId object, Writer& writer,
+                         const std::vector<uint32_t>& sums, std::vector<Receipt>& all) {
+    auto segments = draft.segments(object);
+    std::vector<Receipt> receipts;
+    std::vector<WriteOp> literals;
+    for (const Segment& segment : segments) {
+      if (segment.type == Segment::kLate) continue;
+      Receipt receipt{
+          segment.tensor, segment.piece, {Place::kExtent, -1, object, segment.offset, segment.length}, 0, 0};
+      if (segment.type == Segment::kLiteral) {
+        literals.push_back({segment.offset, segment.literal});
+        receipt.crc32 = outline.wants_crc32 ? crc32(segment.literal) : 0;
+      } else if (outline.wants_crc32) {
+        receipt.crc32 = sums[segment.tensor];
+      }
+      receipts.push_back(receipt);
+    }
+    SHARDWRIGHT_TRY(writer.write(literals));
+    for (size_t i = 0; i < segments.size(); ++i) {
+      if (segments[i].type != Segment::kLate) continue;
+      SHARDWRIGHT_ASSIGN(Bytes bytes, draft.late(object, i, receipts));
+      WriteOp op{segments[i].offset, bytes};
+      SHARDWRIGHT_TRY(writer.write({&op, 1}));
+    }
+    std::ranges::move(receipts, std::back_inserter(all));
+    return writer.finish(outline.objects[object].size);
+  }
+
+  const Catalog& mine_;
+  Calls calls_;
+  const CopyRequest& request_;
+  const JobOptions& options_;
+  Comm& comm_;
+  Catalog merged_;
+  Selected selected_;
+  Outline outline_;
+  std::vector<Receipt> receipts_;
+  bool told_ = false;
+};
+
+}  // namespace
+
+Result<CopySummary> save_tensors(const Catalog& tensors, const Calls& calls, const CopyRequest& request,
+                                 const JobOptions& options, Comm& comm) {
+  if (comm.size() == 1) return save_tensors(tensors, calls, request, options);
+  return RankSave(tensors, calls, request, options, comm).run();
+}
+
+}  // namespace shardwright

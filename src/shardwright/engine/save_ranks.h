@@ -1,0 +1,17 @@
+/// Saving what lies in the memories of several ranks.
+#pragma once
+
+#include <functional>
+
+#include "shardwright/engine/jobs.h"
+
+namespace shardwright {
+
+/// Writes the objects of a draft, all but what seal() makes, into a transaction that has begun.
+using Fill = std::function<Result<Executed>(const Plan& plan, Draft& draft, Transaction& transaction)>;
+
+/// save_tensors() with the writing done by `fill`. tensors: as merge_catalogs() makes them.
+Result<CopySummary> save_filled(const Catalog& tensors, const CopyRequest& request, const JobOptions& options,
+                                const Fill& fill);
+
+}  // namespace shardwright

@@ -1,0 +1,224 @@
+#include "shardwright/engine/share.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <unordered_map>
+
+#include "shardwright/engine/task.h"
+
+namespace shardwright {
+namespace {
+
+/// Where each tensor of each rank is in the whole.
+class Merger {
+ public:
+  explicit Merger(std::span<const Catalog> by_rank) : by_rank_(by_rank) {}
+
+  Result<Catalog> merge() {
+    for (int rank = 0; rank < ranks(); ++rank)
+      for (TensorId id = 0; id < by_rank_[rank].size(); ++id) {
+        auto spec = by_rank_[rank].spec(id);
+        auto [at, fresh] = numbers_.emplace(spec.name, holders_.size());
+        if (fresh) holders_.emplace_back();
+        holders_[at->second].push_back({rank, id});
+      }
+    for (const auto& holders : holders_) SHARDWRIGHT_TRY(add(holders));
+    for (const auto& catalog : by_rank_)
+      for (const auto& key : catalog.value_keys())
+        if (values_.insert(key).second) builder_.set_value(key, *catalog.value(key));
+    auto merged = builder_.build();
+    if (merged.ok() || merged.error().code != Code::kCorrupt) return merged;
+    merged.error().code = Code::kInvalidArgument;  // no file says so: the ranks do
+    merged.error().context.push_back("while the parts of all ranks were put together");
+    return merged;
+  }
+
+ private:
+  struct Holder {
+    int rank;
+    TensorId id;
+  };
+  int ranks() const { return static_cast<int>(by_rank_.size()); }
+
+  Status add(const std::vector<Holder>& holders) {
+    const Catalog& first = by_rank_[holders[0].rank];
+    auto spec = first.spec(holders[0].id);
+    SHARDWRIGHT_ASSIGN(auto added, builder_.add_tensor(spec.name, spec.dtype, spec.shape));
+    TensorId kept = first.same_as(holders[0].id);
+    bool alias = kept != holders[0].id;
+    for (auto [rank, id] : holders) {
+      auto other = by_rank_[rank].spec(id);
+      bool same = other.dtype == spec.dtype && std::ranges::equal(other.shape, spec.shape) &&
+                  (by_rank_[rank].same_as(id) != id) == alias;
+      if (!same)
+        return fail(Code::kInvalidArgument,
+                    fmt::format("ranks {} and {} have different tensors of this name", holders[0].rank, rank))
+            .at_tensor(std::string(spec.name))
+            .with_found(fmt::format("{} {}", dtype_row(other.dtype).name, shape_text(other.shape)))
+            .with_expected(fmt::format("{} {}", dtype_row(spec.dtype).name, shape_text(spec.shape)));
+      if (!alias) SHARDWRIGHT_TRY(add_pieces(rank, id));
+    }
+    if (alias) builder_.tie(added, numbers_.at(std::string(first.spec(kept).name)));
+    return {};
+  }
+
+  Status add_pieces(int rank, TensorId id) {
+    auto spec = by_rank_[rank].spec(id);
+    for (Piece& piece : by_rank_[rank].pieces(id)) {
+      if (spec.elements() == 0)
+        piece = {Box::whole(spec.shape), piece.place, piece.encoding, {}};  // no part of nothing
+      piece.place.rank = rank;
+      piece.encoding = builder_.add_encoding(by_rank_[rank].encoding(piece.encoding));
+      SHARDWRIGHT_TRY(builder_.add_piece(piece));
+    }
+    return {};
+  }
+
+  std::span<const Catalog> by_rank_;
+  std::unordered_map<std::string, TensorId> numbers_;
+  std::vector<std::vector<Holder>> holders_;
+  std::set<std::string> values_;
+  CatalogBuilder builder_;
+};
+
+}  // namespace
+
+Result<Catalog> merge_catalogs(std::span<const Catalog> by_rank) { return Merger(by_rank).merge(); }
+
+std::vector<std::vector<OwnedBox>> assign_writers(const Catalog& merged, int ranks) {
+  std::vector<uint64_t> load(static_cast<size_t>(ranks));
+  std::vector<std::vector<OwnedBox>> owned(merged.size());
+  for (TensorId id = 0; id < merged.size(); ++id) {
+    if (merged.same_as(id) != id) continue;
+    std::map<std::pair<std::vector<int64_t>, std::vector<int64_t>>, std::vector<int32_t>> holders;
+    for (const Piece& piece : merged.pieces(id))
+      holders[{piece.box.start, piece.box.extent}].push_back(piece.place.rank);
+    for (const auto& [place, who] : holders) {
+      auto lighter = [&](int32_t a, int32_t b) {
+        return std::pair(load[static_cast<size_t>(a)], a) < std::pair(load[static_cast<size_t>(b)], b);
+      };
+      OwnedBox box{{place.first, place.second}, *std::min_element(who.begin(), who.end(), lighter)};
+      load[static_cast<size_t>(box.rank)] += bytes_in(merged.spec(id).dtype, box.box.elements());
+      owned[id].push_back(std::move(box));
+    }
+  }
+  return owned;
+}
+
+Bytes Outline::to_bytes() const {
+  Bytes out;
+  append_le<uint8_t>(out, wants_crc32);
+  append_le<uint64_t>(out, objects.size());
+  for (const auto& object : objects) {
+    append_le<uint64_t>(out, object.key.size());
+    auto key = view_of(object.key);
+    out.insert(out.end(), key.begin(), key.end());
+    append_le(out, object.size);
+  }
+  for (const auto& payload : payloads) {
+    append_le(out, payload.object);
+    append_le(out, payload.tensor);
+    append_le(out, payload.offset);
+  }
+  return out;
+}
+
+Result<Outline> Outline::from_bytes(View bytes) {
+  Error damaged = fail(Code::kInternal, "the outline from rank 0 cannot be read");
+  Outline out;
+  auto take = [&]<class T>(T& into) {
+    if (bytes.size() < sizeof(T)) return false;
+    into = load_le<T>(bytes);
+    bytes = bytes.subspan(sizeof(T));
+    return true;
+  };
+  uint8_t wants = 0;
+  uint64_t count = 0;
+  if (!take(wants) || !take(count)) return damaged;
+  out.wants_crc32 = wants != 0;
+  for (uint64_t i = 0; i < count; ++i) {
+    uint64_t length = 0, size = 0;
+    if (!take(length) || length > bytes.size()) return damaged;
+    std::string key(text_of(bytes.first(length)));
+    bytes = bytes.subspan(length);
+    if (!take(size)) return damaged;
+    out.objects.push_back({std::move(key), size});
+  }
+  while (!bytes.empty()) {
+    Payload payload;
+    if (!take(payload.object) || !take(payload.tensor) || !take(payload.offset) || payload.object >= count)
+      return damaged;
+    out.payloads.push_back(payload);
+  }
+  return out;
+}
+
+Result<Outline> outline_of(const Draft& draft) {
+  Outline out;
+  out.objects.assign(draft.objects().begin(), draft.objects().end());
+  out.wants_crc32 = draft.wants_crc32();
+  for (ObjectId object = 0; object < out.objects.size(); ++object)
+    for (const Segment& segment : draft.segments(object)) {
+      if (segment.offset == kUnknown || segment.length == kUnknown)
+        return fail(Code::kUnsupported, "several ranks cannot write this format together");
+      if (segment.type == Segment::kPayload) out.payloads.push_back({object, segment.tensor, segment.offset});
+    }
+  return out;
+}
+
+Result<ShareDraft> ShareDraft::create(const Catalog& want, const Outline& outline,
+                                      std::span<const std::vector<Box>> boxes) {
+  ShareDraft out;
+  out.wants_crc32_ = outline.wants_crc32;
+  std::vector<const Outline::Payload*> places(want.size());
+  std::vector<uint32_t> number(outline.objects.size(), ~0u);
+  CatalogBuilder builder;
+  for (const auto& payload : outline.payloads) {
+    if (payload.tensor >= want.size()) return fail(Code::kInternal, "the outline from rank 0 has another tensor");
+    places[payload.tensor] = &payload;
+    if (boxes[payload.tensor].empty() || number[payload.object] != ~0u) continue;
+    number[payload.object] = static_cast<uint32_t>(out.objects_.size());
+    out.objects_.push_back(outline.objects[payload.object]);
+    out.numbers_.push_back(payload.object);
+    builder.add_object(outline.objects[payload.object]);
+  }
+  out.segments_.resize(out.objects_.size());
+  for (TensorId id = 0; id < want.size(); ++id) {
+    auto spec = want.spec(id);
+    SHARDWRIGHT_TRY(builder.add_tensor(spec.name, spec.dtype, spec.shape));
+    if (places[id] == nullptr) continue;
+    const Strided whole{Box::whole(spec.shape), c_strides(spec.shape)};
+    for (uint32_t i = 0; i < boxes[id].size(); ++i) {
+      const Box& box = boxes[id][i];
+      if (dtype_row(spec.dtype).block_elems != 1 && box != whole.box)
+        return fail(Code::kUnsupported, "tensors of packed types are written whole, by one rank")
+            .at_tensor(std::string(spec.name));
+      Piece piece{box,
+                  {Place::kExtent, -1, number[places[id]->object], places[id]->offset, 0},
+                  builder.add_encoding({spec.dtype}),
+                  {}};
+      if (!box.empty()) {
+        auto last = box.start;
+        for (size_t d = 0; d < last.size(); ++d) last[d] += box.extent[d] - 1;
+        auto first = static_cast<uint64_t>(whole.offset_of(box.start));
+        Strided held{box, whole.strides};
+        bool scattered = !held.is_c_order();
+        piece.place.offset += bytes_in(spec.dtype, first);
+        piece.place.length =
+            bytes_in(spec.dtype, scattered ? static_cast<uint64_t>(whole.offset_of(last)) + 1 - first : box.elements());
+        if (scattered) piece.strides = whole.strides;
+      }
+      SHARDWRIGHT_TRY(builder.add_piece(piece));
+      out.segments_[piece.place.object].push_back({Segment::kPayload, id, i, piece.place.offset, piece.place.length});
+    }
+  }
+  for (auto& segments : out.segments_)
+    std::ranges::stable_sort(segments, {}, [](const Segment& segment) { return segment.offset; });
+  SHARDWRIGHT_ASSIGN(out.target_, builder.build(/*partial=*/true));
+  return out;
+}
+
+}  // namespace shardwright

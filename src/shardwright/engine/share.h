@@ -1,0 +1,70 @@
+/// What each rank writes of a checkpoint that all write together: every box once, whatever the replication.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "shardwright/comm/comm.h"
+#include "shardwright/format/format.h"
+
+namespace shardwright {
+
+/// Catalogues of all ranks, each with what that rank holds, as one: tensors in the order of rank 0, then what other ranks add; pieces with
+/// their rank, of no use but to count with. Values are those of the lowest rank that has them.
+/// Errors: kInvalidArgument for a tensor that two ranks have with different dtypes or shapes, and whose pieces leave a hole or overlap in part.
+Result<Catalog> merge_catalogs(std::span<const Catalog> by_rank);
+
+/// A box of a tensor, and the rank that writes it.
+struct OwnedBox {
+  Box box;
+  int32_t rank = 0;
+};
+/// Per tensor: every distinct box once; none for aliases. The writer is, of the ranks that hold the box, the one with the least to write so
+/// far, then the lowest. Pure: the same on every rank.
+std::vector<std::vector<OwnedBox>> assign_writers(const Catalog& merged, int ranks);
+
+/// Where a closed draft puts each tensor: all that ranks need to write into its objects.
+struct Outline {
+  struct Payload {
+    ObjectId object = 0;
+    TensorId tensor = 0;  ///< of the draft's target
+    uint64_t offset = 0;
+  };
+  std::vector<ObjectInfo> objects;
+  std::vector<Payload> payloads;
+  bool wants_crc32 = false;
+  Bytes to_bytes() const;
+  static Result<Outline> from_bytes(View bytes);
+};
+/// Errors: kUnsupported for drafts in append form.
+Result<Outline> outline_of(const Draft& draft);
+
+/// One rank's share as a draft: those objects in which the rank has something to write, with a strided piece for each of its boxes.
+class ShareDraft : public Draft {
+ public:
+  /// boxes: of this rank, per tensor of `want`. Errors: kUnsupported for a box that ends within a block of a packed type.
+  static Result<ShareDraft> create(const Catalog& want, const Outline& outline,
+                                   std::span<const std::vector<Box>> boxes);
+
+  const Catalog& target() const override { return target_; }
+  std::span<const ObjectInfo> objects() const override { return objects_; }
+  std::vector<Segment> segments(ObjectId object) const override { return segments_[object]; }
+  Result<Bytes> late(ObjectId, size_t, std::span<const Receipt>) override {
+    return fail(Code::kInternal, "a share has no late segments");
+  }
+  Result<std::vector<std::pair<std::string, Bytes>>> seal(std::span<const Receipt>) override {
+    return std::vector<std::pair<std::string, Bytes>>();
+  }
+  bool wants_crc32() const override { return wants_crc32_; }
+  /// Number in the outline of one of objects().
+  ObjectId outline_object(ObjectId object) const { return numbers_[object]; }
+
+ private:
+  Catalog target_;
+  std::vector<ObjectInfo> objects_;
+  std::vector<ObjectId> numbers_;
+  std::vector<std::vector<Segment>> segments_;
+  bool wants_crc32_ = false;
+};
+
+}  // namespace shardwright
