@@ -17,11 +17,13 @@ from .errors import (AbortedError, AlreadyExistsError, CorruptError, Error, Inte
 from .jobs import (Difference, Format, Info, Reindexed, TensorHash, Verification, copy, diff, formats, hash, info, reindex, verify)
 from .memory import empty
 from .progress import Progress
+from .ranks import Ranks, get_process_count, get_process_index, join_ranks, leave_ranks
 from .saving import CopySummary, Tensors, save
 
 __all__ = [
     "AbortedError", "AlreadyExistsError", "Checkpoint", "CopySummary", "CorruptError", "Difference", "Error", "Format", "Info",
-    "InternalError", "InvalidArgumentError", "IoError", "NotFoundError", "PermissionDeniedError", "Producer", "Progress", "Reindexed",
+    "InternalError", "InvalidArgumentError", "IoError", "NotFoundError", "PermissionDeniedError", "Producer", "Progress", "Ranks", "Reindexed",
     "ResourceExhaustedError", "ShardFiles", "Sharded", "Tensor", "TensorHash", "TensorNotFoundError", "Tensors", "UnavailableError", "UnsupportedError",
-    "Verification", "__version__", "copy", "diff", "empty", "files_for", "formats", "hash", "info", "open", "reindex", "save", "verify",
+    "Verification", "__version__", "copy", "diff", "empty", "files_for", "formats", "get_process_count", "get_process_index", "hash", "info",
+    "join_ranks", "leave_ranks", "open", "reindex", "save", "verify",
 ]

@@ -46,13 +46,14 @@ class Sharded:
 
 @dataclass
 class Source:
-    """A tensor to be saved: `pieces` in memory, or `fill` that makes a box. keep: what owns the memory."""
+    """A tensor to be saved: `pieces` in memory, or a producer that makes it. keep: what owns the memory."""
 
     name: str
     dtype: str
     shape: tuple[int, ...]
     pieces: list[tuple[tuple[int, ...], tuple[int, ...], int, list[int], bool]] | None = None
     producer: Producer | None = None
+    spread: bool = False  # other processes have parts of it
     keep: list[Any] = field(default_factory=list)
 
 
@@ -142,6 +143,8 @@ def _torch_view(tensor: Any) -> Array:
 def _of_torch(name: str, value: Any) -> Source:
     torch = sys.modules["torch"]
     tensor = value.detach()
+    if hasattr(tensor, "device_mesh") and hasattr(tensor, "placements"):
+        return _of_dtensor(name, tensor)
     if tensor.layout is not torch.strided or tensor.is_quantized or tensor.device.type == "meta" or hasattr(tensor, "full_tensor"):
         kind = "meta" if tensor.device.type == "meta" else type(value).__name__ if hasattr(tensor, "full_tensor") else \
             "quantized" if tensor.is_quantized else str(tensor.layout).removeprefix("torch.")
@@ -163,6 +166,18 @@ def _of_torch(name: str, value: Any) -> Source:
     return Source(name, name_of(probe.dtype, name), shape, producer=Producer(shape, probe.dtype, box=box), keep=[tensor])
 
 
+def _of_dtensor(name: str, tensor: Any) -> Source:
+    """What this process holds of it."""
+    from .torch.placements import box_of
+    start, shape = box_of(tuple(tensor.shape), tensor.device_mesh, tensor.placements, name)
+    local = tensor.to_local()
+    array = _torch_view(local.cpu().resolve_conj().resolve_neg())
+    held = [(start, array)] if tensor.device_mesh.get_coordinate() is not None and (array.size or 0 in tuple(tensor.shape)) else []
+    source = _of_pieces(name, tuple(tensor.shape), name_of(array.dtype, name), held)
+    source.spread = tensor.device_mesh.size() > 1
+    return source
+
+
 def _of_torch_packed(name: str, tensor: Any) -> Source:
     """float4: torch's last dimension counts bytes, ours elements."""
     if tensor.device.type != "cpu" or not tensor.is_contiguous() or tensor.ndim == 0:
@@ -176,12 +191,11 @@ def _of_torch_packed(name: str, tensor: Any) -> Source:
 
 def _of_jax(name: str, value: Any) -> Source:
     """Sharded arrays piece by piece, as they lie: np.asarray of the whole would gather it, and keep it for as long as the array lives."""
-    if not value.is_fully_addressable:
-        raise UnsupportedError("an array of several processes cannot be saved from one", tensor=name,
-                               hint="give this process's parts as shardwright.Sharded, or gather it")
     if not isinstance(value.dtype, np.dtype):
         raise UnsupportedError(f"checkpoints have no type for {value.dtype}", tensor=name, hint="of a random key: jax.random.key_data(key)")
     dtype, shape = name_of(value.dtype, name), tuple(value.shape)
+    if not value.is_fully_addressable:
+        return _of_jax_processes(name, value, dtype)
     shards = [shard for shard in value.addressable_shards if shard.replica_id == 0]
     if all(shard.device.platform == "cpu" for shard in shards) and block_of(dtype)[0] == 1:
         pieces = [(tuple(part.start or 0 for part in shard.index), np.asarray(shard.data)) for shard in shards]
@@ -190,6 +204,17 @@ def _of_jax(name: str, value: Any) -> Source:
     def box(start: tuple[int, ...], stop: tuple[int, ...]) -> Array:
         return np.asarray(value[tuple(map(slice, start, stop))])
     return Source(name, dtype, shape, producer=Producer(shape, dtype, box=box), keep=[value])
+
+
+def _of_jax_processes(name: str, value: Any, dtype: str) -> Source:
+    """What this process holds of an array of several: every box once."""
+    if block_of(dtype)[0] != 1:
+        raise UnsupportedError("arrays of packed types cannot be spread over processes when they are saved", tensor=name, hint="cast it to int8")
+    boxes = {tuple((part.start or 0, part.stop) for part in shard.index): shard for shard in value.addressable_shards}
+    pieces = [(tuple(start for start, _ in box), np.asarray(shard.data)) for box, shard in boxes.items()]
+    source = _of_pieces(name, tuple(value.shape), dtype, pieces)
+    source.spread = True
+    return source
 
 
 # ---- producing, and arrays to be filled

@@ -14,6 +14,7 @@ from .dtypes import parse
 from .errors import InvalidArgumentError
 from .memory import DEFAULT_MEMORY, size
 from .progress import Progress, reporting
+from .ranks import Ranks, required_ranks
 
 Tensors = Union[Mapping[str, Any], Iterable[tuple[Any, ...]]]
 """Names to arrays (NumPy's, PyTorch's, JAX's, or anything with __array__ or __dlpack__), lazy tensors of an opened checkpoint, Producer
@@ -41,7 +42,7 @@ class CopySummary:
 def save(path: str | os.PathLike[str], tensors: Tensors, *, format: str | None = None, max_shard_size: int | str | None = None,
          metadata: Mapping[str, str] | None = None, ties: Mapping[str, str] | None = None, dtype: Any = None, overwrite: bool = False,
          strict: bool = False, manifest: bool = False, dry_run: bool = False, memory: int | str = DEFAULT_MEMORY, threads: int = 0,
-         progress: Progress = None) -> CopySummary:
+         progress: Progress = None, ranks: Ranks | None = None) -> CopySummary:
     """Writes tensors to a checkpoint, all or nothing: what stood at `path` is there, whole, until the new one is.
 
     path: its ending says the format: .safetensors, .safetensors.index.json, .weights.h5, .weights.json; anything else is a directory
@@ -58,6 +59,9 @@ def save(path: str | os.PathLike[str], tensors: Tensors, *, format: str | None =
         instead of a warning. manifest: read back what was written and put shardwright.manifest.json with content hashes beside it.
     dry_run: check everything, say what would be written, and write nothing.
     memory: bytes that may be used beside the arrays. threads: workers; 0: as many as pay. progress: see shardwright.Progress.
+    ranks: processes that save together; every one calls this with what it holds, pieces of Sharded covering its own part only. None: those of
+        the job when a tensor is spread over processes (a jax.Array that is not all here, a DTensor), else this process alone. What they
+        write is what one process would, byte for byte: each box once, all visible at once, or nothing.
 
     Raises InvalidArgumentError, UnsupportedError (a dtype that checkpoints do not have), AlreadyExistsError, ResourceExhaustedError
     (disk full), AbortedError, and what a producer raises. On Ctrl-C what was begun is removed, and KeyboardInterrupt is raised.
@@ -66,7 +70,7 @@ def save(path: str | os.PathLike[str], tensors: Tensors, *, format: str | None =
     request = {"target": os.fspath(path), "format": format, "max_shard_bytes": None if max_shard_size is None else size(max_shard_size, "max_shard_size"),
                "dtype": None if dtype is None else parse(dtype), "overwrite": overwrite, "strict": strict, "manifest": manifest,
                "dry_run": dry_run}
-    return write(sources_of(tensors), ties or {}, values, request, memory, threads, progress)
+    return write(sources_of(tensors), ties or {}, values, request, memory, threads, progress, ranks)
 
 
 def metadata_json(metadata: Mapping[str, str]) -> str:
@@ -98,7 +102,7 @@ def _of_lazy(name: str, tensor: Tensor) -> Source:
 
 
 def write(sources: list[Source], ties: Mapping[str, str], values: Mapping[str, str], request: Mapping[str, Any], memory: int | str,
-          threads: int, progress: Progress) -> CopySummary:
+          threads: int, progress: Progress, ranks: Ranks | None = None) -> CopySummary:
     """save() by its parts: values are JSON texts by key ("metadata", "keras.names"), request has the fields of CopyRequest."""
     given: list[Any] = [(s.name, s.dtype, s.shape, s.pieces) for s in sources]
     ids = {s.name: i for i, s in enumerate(sources)}
@@ -108,6 +112,10 @@ def write(sources: list[Source], ties: Mapping[str, str], values: Mapping[str, s
             raise InvalidArgumentError("a tie is a new name for a tensor that is saved", tensor=alias, found=f"{alias!r}: {kept!r}")
         pairs.append((len(given), ids[kept]))
         given.append((alias, sources[ids[kept]].dtype, sources[ids[kept]].shape, []))
+    spread = next((s.name for s in sources if s.spread), None)
+    if spread is not None and ranks is None:
+        ranks = required_ranks(f"tensor '{spread}'")
     fill = Filler(sources) if any(s.producer is not None for s in sources) else None
     with reporting(progress) as report:
-        return CopySummary(**_core.write(given, pairs, list(values.items()), dict(request), fill, size(memory, "memory"), threads, report))
+        return CopySummary(**_core.write(given, pairs, list(values.items()), dict(request), fill, size(memory, "memory"), threads, report,
+                                         None if ranks is None else ranks._core))

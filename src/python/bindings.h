@@ -8,6 +8,7 @@ namespace shardwright::python {
 
 void bind_checkpoint(nanobind::module_& module);  ///< Checkpoint, open, dtypes, parse_size
 void bind_transfer(nanobind::module_& module);    ///< read, write, arena, dlpack
+void bind_ranks(nanobind::module_& module);       ///< Comm, meet_in_directory, comm_of_store, relayout
 void bind_jobs(nanobind::module_& module);        ///< copy, verify, diff, hash, reindex, statistics
 
 }  // namespace shardwright::python

@@ -30,6 +30,12 @@ Status LongWork::call(const std::function<void()>& callback) {
   return fail(Code::kAborted, "a callback raised an exception");
 }
 
+Status LongWork::watch() {
+  return call([] {
+    if (PyErr_CheckSignals() != 0) throw nb::python_error();
+  });
+}
+
 bool LongWork::keep_going(std::string_view phase, uint64_t done, uint64_t total) {
   bool go_on = true;
   auto called = call([&] {

@@ -34,6 +34,8 @@ class LongWork {
 
   /// Takes the GIL for a callback; what it throws of Python is kept for run(), and the job ends with kAborted.
   Status call(const std::function<void()>& callback);
+  /// For who waits: an error once a signal (Ctrl-C) wants to be heard.
+  Status watch();
 
  private:
   bool keep_going(std::string_view phase, uint64_t done, uint64_t total);

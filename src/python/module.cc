@@ -7,6 +7,7 @@ NB_MODULE(_core, module) {
   module.attr("version") = SHARDWRIGHT_VERSION;
   bind_errors(module);
   bind_checkpoint(module);
+  bind_ranks(module);
   bind_transfer(module);
   bind_jobs(module);
 }

@@ -12,6 +12,7 @@
 #include "python/bindings.h"
 #include "python/job_options.h"
 #include "python/long_work.h"
+#include "python/ranks.h"
 #include "python/text.h"
 
 namespace nb = nanobind;
@@ -88,7 +89,7 @@ void read(const Checkpoint& checkpoint, const std::vector<Wanted>& wanted, uint6
 
 /// The caller's memory and producers as a source.
 Result<Catalog> source_of(const std::vector<Given>& given, const std::vector<std::pair<size_t, size_t>>& ties,
-                          const std::vector<std::pair<std::string, std::string>>& values) {
+                          const std::vector<std::pair<std::string, std::string>>& values, bool partial) {
   CatalogBuilder builder;
   for (const auto& [name, dtype_name, shape, pieces] : given) {
     SHARDWRIGHT_ASSIGN(DType dtype, parse_dtype(dtype_name));
@@ -107,15 +108,16 @@ Result<Catalog> source_of(const std::vector<Given>& given, const std::vector<std
   }
   for (const auto& [alias, kept] : ties) builder.tie(static_cast<TensorId>(alias), static_cast<TensorId>(kept));
   for (const auto& [key, json] : values) builder.set_value(key, {Value::kJson, json});
-  return builder.build();
+  return builder.build(partial);
 }
 
 /// produce(id, start, extent, into): fills the bytes `into` with a box of tensor `id`, C order, little-endian.
 nb::dict write(const std::vector<Given>& given, const std::vector<std::pair<size_t, size_t>>& ties,
                const std::vector<std::pair<std::string, std::string>>& values, const nb::dict& request_fields,
-               nb::object produce, uint64_t memory_bytes, int threads, nb::object progress) {
+               nb::object produce, uint64_t memory_bytes, int threads, nb::object progress, Ranks* ranks) {
   CopyRequest request = copy_request_of(request_fields);
-  Catalog source = unwrap(source_of(given, ties, values));  // before the GIL goes: names are Python's
+  Catalog source =
+      unwrap(source_of(given, ties, values, /*partial=*/ranks != nullptr));  // needs the GIL: names are Python's
   LongWork work(std::move(progress), memory_bytes, threads);
   Calls calls;
   if (!produce.is_none())
@@ -126,7 +128,13 @@ nb::dict write(const std::vector<Given>& given, const std::vector<std::pair<size
         produce(id, box.start, box.extent, view);
       });
     };
-  return summary_of(work.run([&](const JobOptions& options) { return save_tensors(source, calls, request, options); }));
+  if (ranks == nullptr)
+    return summary_of(
+        work.run([&](const JobOptions& options) { return save_tensors(source, calls, request, options); }));
+  return summary_of(ranks->run(work, [&](JobOptions options, Comm& comm) {
+    options.wait = ranks->wait();
+    return save_tensors(source, calls, request, options, comm);
+  }));
 }
 
 using ByteArray = nb::ndarray<nb::numpy, uint8_t, nb::ndim<1>>;
@@ -158,13 +166,15 @@ void bind_transfer(nb::module_& module) {
       "Reads boxes of tensors into memory of the caller, which lives and is written by nobody else until this "
       "returns.\n\nwanted: (tensor id, dtype, [(start, extent, address, strides in elements, False)]); boxes of one "
       "tensor do not overlap. Floating types are converted where the dtype differs.");
-  module.def(
-      "write", write, nb::arg("tensors"), nb::arg("ties"), nb::arg("values"), nb::arg("request"),
-      nb::arg("produce").none(), nb::arg("memory_bytes"), nb::arg("threads"), nb::arg("progress").none(),
-      nb::sig("def write(tensors: list[typing.Any], ties: list[tuple[int, int]], values: list[tuple[str, str]], "
-              "request: dict[str, object], produce: object, memory_bytes: int, threads: int, progress: object) -> "
-              "dict[str, typing.Any]"),
-      "Writes a checkpoint from memory of the caller and from produce(id, start, extent, into).");
+  module.def("write", write, nb::arg("tensors"), nb::arg("ties"), nb::arg("values"), nb::arg("request"),
+             nb::arg("produce").none(), nb::arg("memory_bytes"), nb::arg("threads"), nb::arg("progress").none(),
+             nb::arg("ranks").none() = nb::none(),
+             nb::sig("def write(tensors: list[typing.Any], ties: list[tuple[int, int]], values: list[tuple[str, str]], "
+                     "request: dict[str, object], produce: object, memory_bytes: int, threads: int, progress: object, "
+                     "ranks: Ranks | None = None) -> dict[str, typing.Any]"),
+             "Writes a checkpoint from memory of the caller and from produce(id, start, extent, into); with ranks, all "
+             "of them one "
+             "checkpoint, each what it holds.");
   module.def("arena", arena, nb::arg("bytes"), "Fresh bytes, aligned to 2 MiB where there are at least so many.");
   module.def("export_bytes", export_bytes, nb::arg("bytes"), nb::arg("shape"), nb::arg("code"), nb::arg("bits"),
              "An object with __dlpack__ over these bytes.");

@@ -1,0 +1,137 @@
+"""Plain processes that meet in a directory: they know their number, speak, save together, and learn of one another's failures."""
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+import shardwright as sw
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+from job import Job, run  # noqa: E402
+
+MEET = """
+import os, sys, time
+import numpy as np, shardwright as sw
+index, count, at = int(os.environ["INDEX"]), int(os.environ["COUNT"]), os.environ["AT"]
+ranks = sw.join_ranks(at + "/meet", index, count, timeout=30)
+"""
+# A model of which each process holds its rows; what is not split, all have.
+HELD = """
+def held(index, count):
+    whole = {"w": np.arange(48 * 1000, dtype="f4").reshape(48, 1000), "columns": np.arange(24 * 480, dtype="f8").reshape(24, 480),
+             "bias": np.arange(7, dtype="f2"), "scalar": np.array(3)}
+    rows, columns = 48 // count, 480 // count
+    parts = {"w": ((index * rows, 0), whole["w"][index * rows:(index + 1) * rows]),
+             "columns": ((0, index * columns), whole["columns"][:, index * columns:(index + 1) * columns])}
+    return whole, {name: sw.Sharded(a.shape, a.dtype, [parts[name]]) if name in parts else a for name, a in whole.items()}
+"""
+
+
+def test_alone():
+    assert (sw.get_process_index(), sw.get_process_count()) == (0, 1)
+    assert type(sw.get_process_index()) is int
+
+
+def test_processes_know_their_number_and_speak(tmp_path):
+    code = MEET + """
+assert ranks.all_gather(b"x" * index) == [b"x" * i for i in range(count)]
+ranks.barrier()
+try:
+    sw.join_ranks(at + "/elsewhere", 1, 2, timeout=0.1)
+except sw.UnavailableError as error:
+    assert "rank 0 did not come in time" in str(error)
+print(sw.get_process_index(), sw.get_process_count(), type(sw.get_process_index()) is int, ranks)
+from job import speaks
+speaks(ranks)
+"""
+    assert run(3, code, AT=tmp_path) == [f"{i} 3 True <process {i} of 3>" for i in range(3)]
+
+
+@pytest.mark.skipif(shutil.which("mpirun") is None, reason="no mpirun here")
+def test_mpirun_says_which_process_this_is(tmp_path):
+    code = "import sys, shardwright as sw; r = sw.join_ranks(sys.argv[1]); r.barrier(); print(r.index, sw.get_process_count())"
+    done = subprocess.run(["mpirun", "-n", "4", "--allow-run-as-root", "--oversubscribe", sys.executable, "-c", code, str(tmp_path)],
+                          capture_output=True, text=True, timeout=100, check=True)
+    assert sorted(done.stdout.split("\n")[:-1]) == [f"{i} 4" for i in range(4)]
+
+
+@pytest.mark.parametrize("target", ["a.safetensors", "hub", "k.weights.h5", "k.weights.json"])
+def test_save_is_that_of_one_process(tmp_path, target):
+    code = MEET + HELD + """
+shard = int(os.environ["SHARD"]) or None
+summary = sw.save(at + "/together/" + os.environ["TARGET"], held(index, count)[1], metadata={"by": "all"}, ranks=ranks, memory="1MiB", max_shard_size=shard)
+print(summary.tensors, summary.bytes_written)
+"""
+    for where in ("alone", "together"):
+        (tmp_path / where).mkdir()
+    shard = 0 if target in ("a.safetensors", "k.weights.h5") else 100_000
+    names: dict = {"np": np, "sw": sw}
+    exec(HELD, names)
+    alone = sw.save(tmp_path / "alone" / target, names["held"](0, 1)[0], metadata={"by": "all"}, max_shard_size=shard or None)
+    assert run(2, code, AT=tmp_path, TARGET=target, SHARD=shard) == [f"{alone.tensors} {alone.bytes_written}"] * 2
+    files = {where: {path.relative_to(tmp_path / where): path.read_bytes() for path in (tmp_path / where).rglob("*") if path.is_file()}
+             for where in ("alone", "together")}
+    assert files["alone"] == files["together"]
+
+
+def test_weights_of_an_archive(tmp_path):
+    """Into .keras: a zip whose checksum no process can make alone."""
+    import keras
+    model = keras.Sequential([keras.Input((6,)), keras.layers.Dense(8, name="d")])
+    for where in ("alone", "together"):
+        (tmp_path / where).mkdir()
+        model.save(tmp_path / where / "m.keras")
+    kernel, bias = np.arange(48, dtype="f4").reshape(6, 8), np.ones(8, "f4")
+    sw.save(tmp_path / "alone" / "m.keras", {"layers/dense/vars/0": kernel, "layers/dense/vars/1": bias}, overwrite=True)
+    code = MEET + """
+kernel, bias = np.arange(48, dtype="f4").reshape(6, 8), np.ones(8, "f4")
+part = sw.Sharded((6, 8), "float32", [((0, 4 * index), kernel[:, 4 * index:4 * index + 4])])
+sw.save(at + "/together/m.keras", {"layers/dense/vars/0": part, "layers/dense/vars/1": bias}, overwrite=True, ranks=ranks)
+"""
+    run(2, code, AT=tmp_path)
+    assert (tmp_path / "together" / "m.keras").read_bytes() == (tmp_path / "alone" / "m.keras").read_bytes()
+    again = keras.saving.load_model(tmp_path / "together" / "m.keras")  # zipfile checks the sums
+    assert np.array_equal(again.layers[0].kernel, kernel)
+
+
+def test_process_that_dies_is_named_and_nothing_appears(tmp_path):
+    code = MEET + HELD + """
+def slow(start, stop):
+    if index == 1:
+        os.kill(os.getpid(), 9)
+    return np.zeros(tuple(b - a for a, b in zip(start, stop)), "f4")
+tensors = held(index, count)[1] | {f"made {index}": sw.Producer((100, 100), "float32", box=slow)}
+try:
+    sw.save(at + "/out", tensors, ranks=ranks)
+except sw.UnavailableError as error:
+    print(error.message)
+"""
+    began = time.monotonic()
+    with Job(3, code, AT=tmp_path) as job:
+        outputs = job.outputs(failing=[1])
+    assert outputs[0] == outputs[2] == "rank 1 ended before the work was done"
+    assert time.monotonic() - began < 30 and not (tmp_path / "out").exists()
+
+
+def test_interrupt_ends_a_wait(tmp_path):
+    code = MEET + """
+if index == 0:
+    print("waiting", flush=True)
+    try:
+        ranks.barrier()
+    except KeyboardInterrupt:
+        print("interrupted")
+else:
+    time.sleep(60)
+"""
+    with Job(2, code, AT=tmp_path) as job:
+        assert job.processes[0].stdout.readline() == "waiting\n"
+        time.sleep(0.2)
+        began = time.monotonic()
+        job.processes[0].send_signal(signal.SIGINT)
+        assert job.processes[0].communicate(timeout=20)[0] == "interrupted\n" and time.monotonic() - began < 5

@@ -1,0 +1,210 @@
+"""Relayout on JAX, in processes of their own: eight devices in one, and four in each of two."""
+import pathlib
+import socket
+import sys
+
+import numpy as np
+
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
+from job import run  # noqa: E402
+
+COMMON = """
+import os, random, sys, tempfile
+import ml_dtypes
+import numpy as np
+import jax, jax.numpy as jnp
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+import shardwright as sw
+import shardwright.jax as sj
+from shardwright import _core
+from shardwright.jax.distribution import bounds_of
+
+def random_sharding(rng, shape, devices):
+    devices = rng.sample(devices, len(devices))
+    count = rng.choice([n for n in (1, 2, 4, 8) if n <= len(devices)] + [len(devices)])
+    first = rng.choice([d for d in (1, 2, 4, 8) if count % d == 0])
+    mesh = Mesh(np.array(devices[:count]).reshape(first, count // first), ("a", "b"))
+    spec, sizes = [[] for _ in shape], dict(a=first, b=count // first)
+    for axis in rng.sample("ab", 2):
+        fits = [d for d, n in enumerate(shape) if n % (sizes[axis] * np.prod([sizes[x] for x in spec[d]], dtype=int)) == 0]
+        if fits and rng.random() < .8:
+            spec[rng.choice(fits)].append(axis)
+    return NamedSharding(mesh, P(*[tuple(axes) or None for axes in spec]))
+
+def draw(rng, devices):
+    shape = tuple(rng.choice([0, 1, 2, 3, 8, 16, 24, 40]) for _ in range(rng.choice([0, 1, 2, 2, 3])))
+    dtype = rng.choice(["float32", "bfloat16", "int8", "bool", "float16", "int32"])
+    value = (np.arange(np.prod(shape, dtype=int)) * 7 % 123).reshape(shape).astype(dtype if dtype != "bfloat16" else ml_dtypes.bfloat16)
+    return value, random_sharding(rng, shape, devices), random_sharding(rng, shape, devices)
+
+def must_move(value, before, after, who):
+    # Element by element, from the boxes: bytes wanted by someone who does not hold them.
+    masks = []
+    for sharding in (before, after):
+        masks.append({})
+        for device, bounds in bounds_of(sharding, value.shape).items():
+            mask = masks[-1].setdefault(who(device), np.zeros(value.shape, bool))
+            mask[tuple(slice(a, b) for a, b in bounds)] = True
+    return sum((mask & ~masks[0].get(key, np.zeros(value.shape, bool))).sum() for key, mask in masks[1].items()) * value.itemsize
+
+def planned(value, before, after, count):
+    def shards(sharding):
+        return [([a for a, _ in bounds], [b - a for a, b in bounds], device.process_index, device.id)
+                for device, bounds in bounds_of(sharding, value.shape).items()]
+    return _core.plan_relayout([("t", value.itemsize, shards(before), shards(after))], count, 1 << 20)
+
+def same(array, value):
+    # Every box of this process, without gathering.
+    return all(np.array_equal(np.asarray(shard.data), value[shard.index]) for shard in array.addressable_shards)
+"""
+
+ONE_PROCESS = COMMON + """
+seed = int(os.environ["SEED"]); print("seed", seed); rng = random.Random(seed)
+for number in range(50):
+    value, before, after = draw(rng, jax.devices())
+    array = jax.device_put(value, before)
+    moved = sj.relayout(array, after)
+    theirs = jax.device_put(array, after)
+    assert moved.sharding == after or moved is array, (seed, number)
+    assert same(moved, value) and same(theirs, value) and moved.dtype == theirs.dtype and moved.shape == theirs.shape, (seed, number, value.shape, before, after)
+    plan = planned(value, before, after, 1)
+    assert plan["sent_bytes"] == 0 and plan["copied_bytes"] == must_move(value, before, after, lambda d: d), (seed, number)
+    if before.is_equivalent_to(after, value.ndim):
+        assert moved is array
+
+# Trees, donated one after the other; values stay right though sources go.
+mesh = Mesh(np.array(jax.devices()).reshape(2, 4), ("a", "b"))
+tree = {n: jax.device_put(jnp.arange(64.0).reshape(8, 8) + n, NamedSharding(mesh, P("a", "b"))) for n in range(3)}
+kept = dict(tree)
+moved = sj.relayout(tree, P("b", "a"), donate=True)
+assert all(np.array_equal(moved[n], np.arange(64.0).reshape(8, 8) + n) and kept[n].is_deleted() for n in range(3))
+
+# Eager, traced, captured, indivisible.
+wanted = NamedSharding(mesh, P("b", None))
+assert sj.distribute_tensor(np.arange(8.0).reshape(8, 1), wanted).sharding == wanted
+assert sj.distribute_variable([1, 2, 3, 4], NamedSharding(mesh, P("b"))).dtype == jnp.int32
+array = sj.distribute_tensor(jnp.ones((8, 4)), wanted)
+assert sj.distribute_tensor(array, wanted) is array and sj.relayout(array, wanted) is array
+traced = jax.jit(lambda x: sj.distribute_tensor(x * 2, wanted) + 1)
+assert "sharding_constraint" in traced.lower(jnp.ones((8, 4))).as_text() and traced(jnp.ones((8, 4))).sharding.is_equivalent_to(wanted, 2)
+captured = jnp.arange(32.0).reshape(8, 4)
+seen = []
+def capture(x):
+    seen.append(sj.relayout(captured, wanted))
+    return x + seen[0]
+assert np.array_equal(jax.jit(capture)(jnp.zeros((8, 4))), captured) and seen[0].sharding == wanted
+gradient = jax.grad(lambda x: sj.distribute_tensor(x ** 2, wanted).sum())(jnp.ones((8, 4)))
+assert np.array_equal(gradient, np.full((8, 4), 2))
+for attempt in (lambda: sj.relayout(jnp.ones((7, 8)), wanted), lambda: jax.jit(lambda x: sj.distribute_tensor(x, wanted))(jnp.ones((7, 8))),
+                lambda: sj.distribute_tensor(np.ones((7, 8)), wanted)):
+    try:
+        attempt()
+        raise SystemExit("took an indivisible dimension")
+    except sw.InvalidArgumentError as error:
+        assert "dimension 0 of size 7 is not divisible by 'b' of size 4" in str(error), error
+
+# Keras: the same names, its layouts, symbolic tensors.
+os.environ["KERAS_BACKEND"] = "jax"
+import keras, shardwright.keras as sk
+kmesh = keras.distribution.DeviceMesh((2, 4), ("a", "b"), keras.distribution.list_devices())
+layout = keras.distribution.TensorLayout(("b", None), kmesh)
+placed = sk.distribute_tensor(np.ones((8, 4), "f4"), layout)
+assert placed.sharding.is_equivalent_to(wanted, 2) and sk.distribute_tensor(placed, layout) is placed
+symbolic = keras.Input((4,))
+assert sk.distribute_tensor(symbolic, layout) is symbolic
+assert sk.relayout(placed, keras.distribution.TensorLayout((None, "b"), kmesh)).addressable_shards[0].data.shape == (8, 1)
+assert "sharding_constraint" in jax.jit(lambda x: sk.distribute_variable(x, layout)).lower(jnp.ones((8, 4))).as_text()
+variable = keras.Variable(np.ones((8, 4), "f4"))
+assert sk.relayout(variable, layout).sharding.is_equivalent_to(wanted, 2)
+for bad in (keras.distribution.TensorLayout(("b",), None), None):
+    try:
+        sk.distribute_tensor(np.ones(8), bad)
+        raise SystemExit("took no mesh")
+    except sw.InvalidArgumentError:
+        pass
+"""
+
+TWO_PROCESSES = COMMON + """
+index, count = int(os.environ["INDEX"]), int(os.environ["COUNT"])
+assert sw.get_process_count() == 1
+jax.distributed.initialize(os.environ["ADDRESS"], count, index)
+assert (sw.get_process_index(), sw.get_process_count()) == (index, count)
+seed = int(os.environ["SEED"]); print("seed", seed); rng = random.Random(seed)
+
+def made(value, sharding):
+    return jax.make_array_from_callback(value.shape, sharding, lambda at: value[at], dtype=value.dtype)
+
+total = 0
+for number in range(15):
+    value, before, after = draw(rng, jax.devices())
+    array = made(value, before)
+    moved = sj.relayout(array, after, memory="64KiB")
+    assert same(moved, value) and (moved is array or moved.sharding == after), (seed, number, value.shape, before, after)
+    plan = planned(value, before, after, count)
+    assert plan["sent_bytes"] == must_move(value, before, after, lambda d: d.process_index), (seed, number)
+    assert plan["sent_bytes"] + plan["copied_bytes"] == must_move(value, before, after, lambda d: d), (seed, number)
+    total += plan["sent_bytes"]
+assert total > 0
+
+# Something that takes many messages, and several rounds.
+mesh = Mesh(np.array(jax.devices()).reshape(2, 4), ("a", "b"))
+value = np.arange(1024 * 1024, dtype="f4").reshape(1024, 1024)
+assert same(sj.relayout(made(value, NamedSharding(mesh, P("a", "b"))), NamedSharding(mesh, P("b", "a")), memory="1MiB"), value)
+
+# Saving: all together, what one would write.
+at = os.environ["AT"]
+tree = {"w": value, "layers": [np.ones((16, 24), "f2"), np.arange(8, dtype="i4")], "scalar": np.float32(3)}
+specs = {"w": P("a", "b"), "layers": [P(None, ("b", "a")), P("b")], "scalar": P()}
+arrays = jax.tree.map(lambda v, s: made(np.asarray(v), NamedSharding(mesh, s)), tree, specs)
+summary = sj.save(at + "/together", arrays, max_shard_size=1_000_000_000)
+assert summary.tensors == 4
+if index == 0:
+    sw.save(at + "/alone", {"w": tree["w"], "layers.0": tree["layers"][0], "layers.1": tree["layers"][1],
+                           "scalar": np.asarray(tree["scalar"])}, max_shard_size=1_000_000_000)
+try:
+    sj.save(at + "/together", arrays)
+    raise SystemExit("overwrote")
+except sw.AlreadyExistsError:
+    pass  # on both
+
+os.environ["KERAS_BACKEND"] = "jax"
+import keras, shardwright.keras as sk
+kmesh = keras.distribution.DeviceMesh((2, 4), ("batch", "model"), keras.distribution.list_devices())
+layouts = keras.distribution.LayoutMap(kmesh)
+layouts[".*kernel"] = (None, "model")
+keras.distribution.set_distribution(keras.distribution.ModelParallel(layout_map=layouts, batch_dim_name="batch"))
+keras.utils.set_random_seed(7)
+model = keras.Sequential([keras.Input((16,)), keras.layers.Dense(32), keras.layers.Dense(8)])
+assert not model.layers[0].kernel.value.is_fully_addressable
+sk.save_weights(model, at + "/k.weights.h5")
+with sw.open(at + "/k.weights.h5") as opened:
+    assert len(list(opened)) == 4
+    for layer, name in ((model.layers[0], "dense"), (model.layers[1], "dense_1")):
+        for number, variable in enumerate((layer.kernel, layer.bias)):
+            assert same(variable.value, opened[f"layers/{name}/vars/{number}"][...]), (name, number)
+
+from job import speaks
+from shardwright.ranks import current_ranks
+speaks(current_ranks())
+"""
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+def seed() -> int:
+    return int(np.random.SeedSequence().entropy % 2**31)
+
+
+def test_eight_devices_of_one_process(tmp_path):
+    run(1, ONE_PROCESS, SEED=seed(), JAX_PLATFORMS="cpu", XLA_FLAGS="--xla_force_host_platform_device_count=8")
+
+
+def test_four_devices_in_each_of_two_processes(tmp_path):
+    run(2, TWO_PROCESSES, SEED=seed(), AT=tmp_path, ADDRESS=f"127.0.0.1:{free_port()}", JAX_PLATFORMS="cpu",
+        XLA_FLAGS="--xla_force_host_platform_device_count=4")
+    files = {where: {path.name: path.read_bytes() for path in (tmp_path / where).iterdir()} for where in ("alone", "together")}
+    assert files["alone"] == files["together"]
