@@ -14,6 +14,7 @@
 #include "python/long_work.h"
 #include "python/ranks.h"
 #include "python/text.h"
+#include "shardwright/base/arena.h"
 
 namespace nb = nanobind;
 
@@ -147,6 +148,14 @@ ByteArray arena(uint64_t bytes) {
   return ByteArray(slab->data(), 1, shape, owner);
 }
 
+/// Bytes of an arena: they go back to the system with the array.
+ByteArray take(Arena& arena, uint64_t bytes) {
+  auto* part = new ArenaPart(arena.allocate(bytes));
+  nb::capsule owner(part, [](void* held) noexcept { delete static_cast<ArenaPart*>(held); });
+  size_t shape[] = {bytes};
+  return ByteArray(part->span().data(), 1, shape, owner);
+}
+
 using Exported = nb::ndarray<nb::array_api>;
 
 /// The same bytes under a type that NumPy cannot export by DLPack (bfloat16, float8).
@@ -176,6 +185,9 @@ void bind_transfer(nb::module_& module) {
              "of them one "
              "checkpoint, each what it holds.");
   module.def("arena", arena, nb::arg("bytes"), "Fresh bytes, aligned to 2 MiB where there are at least so many.");
+  nb::class_<Arena>(module, "Arena", "Fresh memory for arrays side by side in pages of 2 MiB; each is freed by itself.")
+      .def(nb::init<>())
+      .def("take", take, nb::arg("bytes"), "Bytes at a 64-byte boundary.");
   module.def("export_bytes", export_bytes, nb::arg("bytes"), nb::arg("shape"), nb::arg("code"), nb::arg("bits"),
              "An object with __dlpack__ over these bytes.");
 }

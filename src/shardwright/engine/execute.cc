@@ -130,7 +130,25 @@ class Run {
       return;
     }
     if (status.ok()) status = deliver(held);
+    if (status.ok() && calls_.filled) note_filled(held.task);
     complete(std::move(held), std::move(status));
+  }
+
+  /// Counts what is in place, and leaves pieces that are whole for the calling thread.
+  void note_filled(const Task& task) {
+    for (const Part& part : task.parts) {
+      TensorId to = part.move->to;
+      auto filled = filled_by(plan_, part);
+      std::lock_guard lock(mutex_);
+      auto [at, is_new] = left_.try_emplace(to);
+      if (is_new)
+        for (const Piece& piece : plan_.to.pieces(to)) at->second.push_back(piece.box.elements());
+      for (auto [piece, elements] : filled)
+        if (elements > 0 && (at->second[piece] -= elements) == 0) filled_.emplace_back(to, piece);
+      if (std::ranges::all_of(at->second, [](uint64_t left) { return left == 0; })) left_.erase(at);
+    }
+    std::lock_guard lock(mutex_);
+    if (!filled_.empty()) changed_.notify_all();
   }
 
   Status deliver(const Held& held) {
@@ -193,7 +211,7 @@ class Run {
   void serve_calls() {
     if (calls_.produce) produce_all();
     std::unique_lock lock(mutex_);
-    while (open_lanes_ > 0 && !stop_.stop_requested()) {
+    while ((open_lanes_ > 0 || !filled_.empty()) && !stop_.stop_requested()) {
       auto next = ready_.find(consumed_);
       if (next != ready_.end()) {
         Held held = std::move(next->second);
@@ -201,7 +219,17 @@ class Run {
         ++consumed_;
         lock.unlock();
         auto status = deliver(held);
+        if (status.ok() && calls_.filled) note_filled(held.task);
         complete(std::move(held), std::move(status));
+        report_progress();
+        lock.lock();
+        continue;
+      }
+      if (!filled_.empty()) {
+        auto [tensor, piece] = filled_.front();
+        filled_.pop_front();
+        lock.unlock();
+        if (auto status = calls_.filled(tensor, piece); !status.ok()) record(0, std::move(status.error()));
         report_progress();
         lock.lock();
         continue;
@@ -232,6 +260,7 @@ class Run {
       } else if (consumes()) {
         status = read_parts(plan_, ends_.from, held->task.parts, held->grant.span());
         if (status.ok()) status = deliver(*held);
+        if (status.ok() && calls_.filled) note_filled(held->task);
         complete(std::move(*held), std::move(status));
       } else {
         std::lock_guard lock(mutex_);
@@ -269,8 +298,10 @@ class Run {
   std::deque<LaneState> lanes_;
   size_t first_open_ = 0, open_lanes_ = 0;
   uint64_t sequence_ = 0, consumed_ = 0, done_bytes_ = 0;
-  std::map<uint64_t, Held> ready_;  ///< read, to be consumed in order
-  std::deque<Held> queue_;          ///< produced, to be written
+  std::map<uint64_t, Held> ready_;                    ///< read, to be consumed in order
+  std::deque<Held> queue_;                            ///< produced, to be written
+  std::map<TensorId, std::vector<uint64_t>> left_;    ///< elements that are still to come, by piece; tensors begun
+  std::deque<std::pair<TensorId, uint32_t>> filled_;  ///< pieces that are whole, to be told
   bool all_picked_ = false;
   std::optional<Error> error_;
   uint64_t error_sequence_ = 0;

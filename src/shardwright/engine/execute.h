@@ -15,6 +15,8 @@ struct Calls {
   std::function<Status(TensorId from, const Box& box, MutableView into)> produce{};
   /// `values`: the box, C order, target dtype; the view dies on return. For kCall pieces of the target.
   std::function<Status(TensorId to, const Box& box, View values)> consume{};
+  /// All elements of a piece of the target (that has any) are in their place, or were consumed. Pieces come as they are done.
+  std::function<Status(TensorId to, uint32_t piece)> filled{};
   /// About 10 times a second: false stops the run with kAborted.
   std::function<bool(uint64_t bytes_done, uint64_t bytes_total)> keep_going{};
 };

@@ -1,9 +1,8 @@
 #include "shardwright/engine/load.h"
 
-#include <fmt/format.h>
-
 #include <algorithm>
-#include <numeric>
+
+#include "shardwright/engine/select.h"
 
 namespace shardwright {
 namespace {
@@ -11,29 +10,6 @@ namespace {
 constexpr uint64_t kDirectStep = 4096, kStep = 64;
 /// Tensors whose gap in the file is at most this keep it in memory: reads are not broken there.
 constexpr uint64_t kKeptGap = 4096;
-
-Result<std::vector<TensorId>> choose(const Catalog& catalog, const std::vector<std::string>& names) {
-  std::vector<TensorId> ids;
-  if (names.empty()) {
-    ids.resize(catalog.size());
-    std::iota(ids.begin(), ids.end(), 0u);
-    return ids;
-  }
-  std::vector<std::string_view> missing;
-  for (const auto& name : names) {
-    if (auto id = catalog.find(name)) {
-      ids.push_back(*id);
-    } else {
-      missing.push_back(name);
-    }
-  }
-  if (missing.empty()) return ids;
-  auto near = nearest_tensors(catalog, missing[0]);
-  auto error = fail(Code::kNotFound, "no such tensor").at_tensor(std::string(missing[0]));
-  if (missing.size() > 1) error.message = fmt::format("no such tensor; missing are '{}'", fmt::join(missing, "', '"));
-  if (!near.empty()) error.hint = "nearest name: '" + near[0] + "'";
-  return error;
-}
 
 /// Offset of each tensor in the arena, by tensor of the catalogue; the arena's size last.
 std::vector<uint64_t> place_tensors(const Catalog& catalog, std::vector<TensorId> ids) {
@@ -77,7 +53,7 @@ View Loaded::values(TensorId tensor) const {
 Result<Loaded> load_checkpoint(const Checkpoint& checkpoint, const std::vector<std::string>& names,
                                const JobOptions& options) {
   const auto& from = checkpoint.catalog;
-  SHARDWRIGHT_ASSIGN(auto ids, choose(from, names));
+  SHARDWRIGHT_ASSIGN(auto ids, find_tensors(from, names));
   std::vector<TensorId> holders;
   for (TensorId id : ids) holders.push_back(from.same_as(id));
   std::ranges::sort(holders);

@@ -156,13 +156,7 @@ Result<std::vector<Box>> lay_out(const DevicePart& part, const Catalog& want, st
     tensors.push_back({spec.name, spec.dtype, spec.shape, want.same_as(id) != id});
   }
   LayoutReport report = report_layout(part.layout, tensors);
-  if (!report.problems.empty()) {
-    Error error = std::move(report.problems.front());
-    if (report.problems.size() > 1)
-      error.context.push_back(
-          fmt::format("and {} more tensors cannot be laid out; 'map' lists them", report.problems.size() - 1));
-    return error;
-  }
+  SHARDWRIGHT_TRY(problem_of(report));
   for (uint32_t rule : report.unused_rules)
     warnings.push_back("the rule '" + part.layout.rules()[rule].pattern + "' names no tensor");
   for (uint32_t id : report.large)

@@ -6,18 +6,12 @@
 #include <thread>
 
 #include "shardwright/base/text.h"
+#include "shardwright/engine/regions.h"
 #include "shardwright/engine/task.h"
-#include "shardwright/format/coverage.h"
 #include "shardwright/tensor/convert.h"
 
 namespace shardwright {
 namespace {
-
-std::vector<Box> boxes_of(std::span<const Piece> pieces) {
-  std::vector<Box> boxes;
-  for (const Piece& piece : pieces) boxes.push_back(piece.box);
-  return boxes;
-}
 
 constexpr uint64_t kLeastPart = 64 * KiB;
 /// A budget below this cannot hold even small parts.
@@ -134,8 +128,7 @@ class Planner {
     DType stored = pieces.all().empty() ? DType::kU8 : plan_.from.encoding(pieces.all().front().encoding).stored;
     for (const auto& piece : pieces.all()) {
       const auto& encoding = plan_.from.encoding(piece.encoding);
-      bool readable = piece.place.site == Place::kExtent || piece.place.site == Place::kLiteral;
-      if (!readable && !encoding.chain.empty())
+      if (piece.place.site != Place::kExtent && !encoding.chain.empty())
         return fail(Code::kUnsupported, "encoded bytes must lie in an object").at_tensor(std::string(name));
       if (piece.place.site == Place::kCall && encodes)
         return fail(Code::kUnsupported, "a producer cannot feed an encoded piece yet").at_tensor(std::string(name));
@@ -195,6 +188,7 @@ class Planner {
         uint64_t wanted = bytes_of_elements(geometry.in, overlap.elements()).value_or(0);
         distinct_ += wanted;
         summary.read_bytes += wanted;
+        if (lane.segments.empty()) summary.gap_bytes += gap_bytes(piece, overlap, geometry);
         continue;
       }
       distinct_ += piece.place.length;
@@ -202,6 +196,20 @@ class Planner {
       summary.read_bytes +=
           piece.place.length * (streamed ? 1 : times_cut(geometry, *intersect(piece.box, geometry.box)));
     }
+  }
+
+  /// What stores read between the runs of a part of a piece.
+  static uint64_t gap_bytes(const Piece& piece, const Box& overlap, const Geometry& geometry) {
+    if (overlap.empty() || overlap == piece.box) return 0;
+    uint64_t gaps = 0;
+    int64_t end = -1;
+    for_each_run(overlap, layout_of(piece), {geometry.box, c_strides(geometry.box.extent)},
+                 [&](int64_t from, int64_t, int64_t elements) {
+                   uint64_t gap = end < 0 || from < end ? 0 : bytes_in(geometry.in, static_cast<uint64_t>(from - end));
+                   if (gap <= kGapBytes) gaps += gap;
+                   end = from + elements;
+                 });
+    return gaps;
   }
 
   /// How many parts cut a box: each decodes an encoded piece again.
@@ -286,16 +294,17 @@ Result<Plan> load_plan(const Catalog& from, const Catalog& to, std::span<const T
   Lane& lane = plan.lanes.emplace_back();
   lane.moves.reserve(order.size());
   for (const auto& [key, id] : order) {
-    auto pieces = to.piece_count(id) > 0 ? to.pieces(id) : std::vector<Piece>{};
-    bool memory = !pieces.empty() && pieces.front().place.site == Place::kMemory;
-    bool called = !pieces.empty() && pieces.front().place.site == Place::kCall;
-    // Boxes that are together the whole tensor are filled by one reading of it; otherwise only what each of them needs is read.
-    if (!(memory || called) || check_coverage(to.spec(id).shape, boxes_of(pieces)).ok()) {
-      SHARDWRIGHT_TRY(planner.add(lane, id, kWholeTensor, /*consumer=*/!memory));
-      continue;
+    auto flat = to.flat(id);
+    auto site = flat ? flat->place.site : to.piece_count(id) > 0 ? to.pieces(id).front().place.site : Place::kExtent;
+    bool memory = site == Place::kMemory;
+    std::vector<Region> regions;
+    if (!flat && (memory || site == Place::kCall)) regions = regions_of(from, origin.empty() ? id : origin[id], to, id);
+    if (regions.empty()) SHARDWRIGHT_TRY(planner.add(lane, id, kWholeTensor, /*consumer=*/!memory));
+    for (Region& region : regions) {
+      lane.regions.push_back(std::move(region));
+      auto number = static_cast<uint32_t>(lane.regions.size() - 1);
+      SHARDWRIGHT_TRY(planner.add(lane, id, number, /*consumer=*/!memory));
     }
-    for (uint32_t piece = 0; piece < pieces.size(); ++piece)
-      SHARDWRIGHT_TRY(planner.add(lane, id, piece, /*consumer=*/!memory));
   }
   return planner.finish();
 }

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -29,9 +30,16 @@ struct Move {
   };
   TensorId from = kNoTensor;  ///< in the source catalogue
   TensorId to = kNoTensor;    ///< in the target catalogue
-  uint32_t segment = 0;       ///< files: index in Lane::segments; else target piece, kWholeTensor: all pieces at once
+  uint32_t segment = 0;  ///< files: index in Lane::segments; else in Lane::regions, kWholeTensor: all of the tensor
   uint32_t source_piece = 0;  ///< kStream
   Mode mode = kLiteral;
+};
+
+/// A box of a target in memory, or of one that is called, that is filled by one reading. piece: the target piece that is this box, where the
+/// region is one stretch on both sides: then it is read straight there.
+struct Region {
+  Box box;
+  std::optional<uint32_t> piece{};
 };
 
 /// Moves in order. A lane is one target object (files), or everything (memory, calls): it has one writer at a time where there are
@@ -40,6 +48,7 @@ struct Lane {
   ObjectId object = 0;
   std::vector<Move> moves;
   std::vector<Segment> segments;  ///< of the object; empty for memory and calls
+  std::vector<Region> regions;    ///< memory and calls: those that are less than their tensor
 };
 
 class Plan {
@@ -47,6 +56,7 @@ class Plan {
   struct Summary {
     uint64_t tensors = 0, objects = 0, parts = 0;
     uint64_t read_bytes = 0;     ///< source bytes wanted, re-reads included
+    uint64_t gap_bytes = 0;      ///< source bytes between those, read and dropped
     uint64_t written_bytes = 0;  ///< target bytes, literals included; late and sealed ones not
     uint64_t work_bytes = 0;     ///< of source values, for progress
     uint64_t need_bytes = 0;     ///< most that one part needs; must fit the budget
@@ -68,8 +78,12 @@ class Plan {
 /// number it needs.
 Result<Plan> plan_write(const Catalog& from, const Draft& draft, std::span<const TensorId> origin,
                         const PlanOptions& options);
+/// Bytes between two wanted runs of a file that are rather read and dropped than stepped over: what stores merge unless told otherwise.
+inline constexpr uint64_t kGapBytes = 64 * KiB;
+
 /// Plan for loading: source order, one read for all boxes a part feeds. Tensors of `to` whose pieces are kMemory are filled there; kCall
-/// pieces go to Calls::consume box by box; any other tensor (no pieces, or those of files) is consumed whole, slab by slab.
+/// pieces go to Calls::consume box by box; any other tensor (no pieces, or those of files) is consumed whole, slab by slab. Pieces that are
+/// only some of a tensor are filled by reading what lies in them, and gaps of at most kGapBytes between neighbours (Summary::gap_bytes).
 Result<Plan> plan_load(const Catalog& from, const Catalog& to, std::span<const TensorId> origin,
                        const PlanOptions& options);
 

@@ -122,9 +122,9 @@ class Reader {
   void scatter(const Part& part, const Source& source, const std::byte* data, const Strided& layout, int64_t data_first,
                MutableView stage) {
     DType stored = plan_.from.encoding(source.piece->encoding).stored;
-    auto size = static_cast<int64_t>(element_bytes(stored));
-    copy_strided(source.overlap, layout, data - data_first * size, {part.box, c_strides(part.box.extent)}, stage.data(),
-                 static_cast<size_t>(size));
+    // Counted from the first element of the piece, of which `data` has what follows data_first.
+    copy_values(stored, source.overlap, layout, data - bytes_at(stored, data_first),
+                {part.box, c_strides(part.box.extent)}, stage.data());
   }
 
   Status decode_into(const Part& part, const Source& source, MutableView stage) {
@@ -167,8 +167,7 @@ Box chunk_box(const Piece& piece) {
 Status decode_piece(const Plan& plan, Store& store, const Piece& piece, MutableView slab, MutableView input,
                     const std::function<Result<bool>(uint64_t first, View values)>& flush) {
   const auto& encoding = plan.from.encoding(piece.encoding);
-  bool literal = piece.place.site == Place::kLiteral;
-  const std::string key = literal ? "" : plan.from.objects()[piece.place.object].key;
+  const auto& key = plan.from.objects()[piece.place.object].key;
   SHARDWRIGHT_ASSIGN(auto decoder, make_decoder(encoding.chain, encoding.decoded_bytes));
   uint64_t size = element_bytes(encoding.stored), capacity = slab.size() / size * size;
   // Elements past the last row that the tensor has are padding: decoded (checksums stand at the end) and dropped.
@@ -194,19 +193,14 @@ Status decode_piece(const Plan& plan, Store& store, const Piece& piece, MutableV
   };
   for (uint64_t at = 0; more;) {
     uint64_t take = std::min<uint64_t>(input.size(), piece.place.length - at);
-    View encoded = literal ? plan.from.literal(piece.place).subspan(at, take) : View(input).first(take);
-    if (!literal) {
-      ReadOp op{key, piece.place.offset + at, input.first(take)};
-      SHARDWRIGHT_TRY(store.read({&op, 1}));
-    }
+    ReadOp op{key, piece.place.offset + at, input.first(take)};
+    SHARDWRIGHT_TRY(store.read({&op, 1}));
     at += take;
     bool last = at == piece.place.length;
-    auto status = decoder->push(encoded, last, emit);
+    auto status = decoder->push(View(input).first(take), last, emit);
     if (!status.ok()) {
-      if (!literal) {
-        status.error().path = store.describe(key);
-        status.error().offset = piece.place.offset;
-      }
+      status.error().path = store.describe(key);
+      status.error().offset = piece.place.offset;
       return status;
     }
     if (last) return flush_held();

@@ -1,6 +1,9 @@
 #include "shardwright/engine/select.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <numeric>
 #include <unordered_map>
 
 #include "shardwright/base/regex.h"
@@ -95,6 +98,29 @@ Result<Selected> select_tensors(const Catalog& from, const Selection& selection)
   for (const auto& file : from.side_files()) builder.add_side_file(file);
   SHARDWRIGHT_ASSIGN(out.want, builder.build(/*partial=*/true));
   return out;
+}
+
+Result<std::vector<TensorId>> find_tensors(const Catalog& catalog, const std::vector<std::string>& names) {
+  std::vector<TensorId> ids;
+  if (names.empty()) {
+    ids.resize(catalog.size());
+    std::iota(ids.begin(), ids.end(), 0u);
+    return ids;
+  }
+  std::vector<std::string_view> missing;
+  for (const auto& name : names) {
+    if (auto id = catalog.find(name)) {
+      ids.push_back(*id);
+    } else {
+      missing.push_back(name);
+    }
+  }
+  if (missing.empty()) return ids;
+  auto near = nearest_tensors(catalog, missing[0]);
+  auto error = fail(Code::kNotFound, "no such tensor").at_tensor(std::string(missing[0]));
+  if (missing.size() > 1) error.message = fmt::format("no such tensor; missing are '{}'", fmt::join(missing, "', '"));
+  if (!near.empty()) error.hint = "nearest name: '" + near[0] + "'";
+  return error;
 }
 
 }  // namespace shardwright

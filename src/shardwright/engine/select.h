@@ -16,4 +16,7 @@ struct Selected {
 /// with near names. A tie whose kept name is left out is kept by its first remaining name.
 Result<Selected> select_tensors(const Catalog& from, const Selection& selection);
 
+/// Ids of these names, in their order; names empty: all tensors. Errors: kNotFound naming all that are missing, and what is near the first.
+Result<std::vector<TensorId>> find_tensors(const Catalog& catalog, const std::vector<std::string>& names);
+
 }  // namespace shardwright

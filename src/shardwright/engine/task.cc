@@ -19,6 +19,16 @@ uint64_t most_elements(const Plan& plan, DType in, DType out) {
 
 }  // namespace
 
+void copy_values(DType dtype, const Box& part, const Strided& from_layout, const std::byte* from,
+                 const Strided& to_layout, std::byte* to) {
+  const auto& row = dtype_row(dtype);
+  if (row.block_elems == 1) return copy_strided(part, from_layout, from, to_layout, to, row.block_bytes);
+  auto bytes = [&](int64_t elements) { return bytes_in(dtype, static_cast<uint64_t>(elements)); };
+  for_each_run(part, from_layout, to_layout, [&](int64_t at, int64_t into, int64_t elements) {
+    std::copy_n(from + bytes(at), bytes(elements), to + bytes(into));
+  });
+}
+
 PieceIndex::PieceIndex(const Catalog& catalog, TensorId tensor) : pieces_(catalog.pieces(tensor)) {
   std::stable_sort(pieces_.begin(), pieces_.end(),
                    [](const Piece& a, const Piece& b) { return a.box.start < b.box.start; });
@@ -42,28 +52,45 @@ std::vector<const Piece*> PieceIndex::cutting(const Box& region) const {
   return out;
 }
 
-uint32_t target_piece(const Lane& lane, const Move& move) {
-  return lane.segments.empty() ? move.segment : lane.segments[move.segment].piece;
+bool needs_pieces(const Plan& plan, const Lane& lane, const Move& move) {
+  if (!plan.from.flat(move.from)) return true;
+  if (!lane.segments.empty()) return lane.segments[move.segment].piece != kWholeTensor;
+  return move.segment != kWholeTensor && !lane.regions[move.segment].piece;
 }
 
-bool needs_pieces(const Plan& plan, const Lane& lane, const Move& move) {
-  return target_piece(lane, move) != kWholeTensor || !plan.from.flat(move.from);
+namespace {
+
+Box target_box(const Plan& plan, const Lane& lane, const Move& move) {
+  bool files = !lane.segments.empty();
+  uint32_t part = files ? lane.segments[move.segment].piece : move.segment;
+  if (part == kWholeTensor) return Box::whole(plan.to.spec(move.to).shape);
+  return files ? plan.to.pieces(move.to)[part].box : lane.regions[part].box;
 }
+
+/// Both sides of a region that is one stretch on both.
+void narrow_to_region(const Plan& plan, const Lane& lane, const Move& move, Geometry& g) {
+  const Region& region = lane.regions[move.segment];
+  auto shape = plan.to.spec(move.to).shape;
+  auto before = static_cast<uint64_t>(Strided{Box::whole(shape), c_strides(shape)}.offset_of(region.box.start));
+  g.from->place.offset += bytes_in(g.from->stored, before);
+  g.from->place.length = bytes_in(g.from->stored, region.box.elements());
+  g.piece = *region.piece;
+  const Piece piece = plan.to.pieces(move.to)[g.piece];
+  g.to = Catalog::Flat{piece.place, plan.to.encoding(piece.encoding).stored};
+}
+
+}  // namespace
 
 Geometry move_geometry(const Plan& plan, const Lane& lane, const Move& move, const PieceIndex* pieces) {
   Geometry g;
   const Segment* segment = lane.segments.empty() ? nullptr : &lane.segments[move.segment];
-  auto target = plan.to.spec(move.to);
-  uint32_t piece_of_target = target_piece(lane, move);
-  bool whole = piece_of_target == kWholeTensor;
-  g.box = Box::whole(target.shape);
-  if (!whole) {
-    auto piece = plan.to.pieces(move.to)[piece_of_target];
-    g.box = piece.box;
-    Strided layout = layout_of(piece);
-    if (segment != nullptr && move.mode == Move::kRegion && !layout.is_c_order()) g.scattered = std::move(layout);
+  bool whole = (segment != nullptr ? segment->piece : move.segment) == kWholeTensor;
+  g.box = target_box(plan, lane, move);
+  g.in = g.out = plan.to.spec(move.to).dtype;
+  if (segment != nullptr && !whole && move.mode == Move::kRegion) {
+    Strided layout = layout_of(plan.to.pieces(move.to)[segment->piece]);
+    if (!layout.is_c_order()) g.scattered = std::move(layout);
   }
-  g.in = g.out = target.dtype;
   if (pieces == nullptr) {
     g.from = plan.from.flat(move.from);
     g.in = g.from->stored;
@@ -71,9 +98,10 @@ Geometry move_geometry(const Plan& plan, const Lane& lane, const Move& move, con
     g.in = plan.from.encoding(pieces->all().front().encoding).stored;
   }
   if (segment == nullptr && whole) g.to = plan.to.flat(move.to);
+  if (segment == nullptr && !whole && g.from) narrow_to_region(plan, lane, move, g);
   if (g.to && g.to->place.site != Place::kMemory) g.to.reset();
   if (g.to) g.out = g.to->stored;
-  g.line = whole && (segment != nullptr || g.to) && g.from && g.from->place.site != Place::kCall;
+  g.line = (whole || g.to) && (segment != nullptr || g.to) && g.from && g.from->place.site != Place::kCall;
   auto elements = static_cast<int64_t>(g.box.elements());
   std::span<const int64_t> extents = g.line ? std::span(&elements, 1) : std::span<const int64_t>(g.box.extent);
   uint64_t block = std::max(dtype_row(g.in).block_elems, dtype_row(g.out).block_elems);
@@ -113,12 +141,12 @@ uint64_t span_bytes(const Piece& piece, const Box& overlap, DType stored) {
   return bytes_in(stored, static_cast<uint64_t>(held.offset_of(last) - held.offset_of(overlap.start) + 1));
 }
 
-/// True when the overlap is one run in the piece and in the region: it can be read straight into place.
-bool one_run(const Piece& piece, const Box& overlap, const Box& region) {
+/// In how many runs the overlap lies in the piece and in the region: one can be read straight into place.
+uint64_t count_runs(const Piece& piece, const Box& overlap, const Box& region) {
   Strided held = layout_of(piece);
   uint64_t runs = 0;
   for_each_run(overlap, held, {region, c_strides(region.extent)}, [&](int64_t, int64_t, int64_t) { ++runs; });
-  return runs == 1;
+  return runs;
 }
 
 /// Finds the pieces that a region cuts, and room for those that cannot be read straight into place. Encoded pieces are decoded one after
@@ -128,13 +156,16 @@ void place_sources(const Plan& plan, Part& part, uint64_t& at) {
   for (const Piece* piece : part.pieces->cutting(part.box)) {
     Source source{piece, *intersect(piece->box, part.box), at, 0};
     const auto& encoding = plan.from.encoding(piece->encoding);
-    if (!encoding.chain.empty()) {
+    if (piece->place.site == Place::kExtent && !encoding.chain.empty()) {
       source.scratch_bytes = round_up(std::min(encoding.decoded_bytes, plan.part_limit), 64) + kReadAhead;
       decode_bytes = std::max(decode_bytes, source.scratch_bytes + plan.decode_windows[piece->encoding]);
-    } else if (piece->place.site == Place::kExtent && !one_run(*piece, source.overlap, part.box)) {
+    } else if (piece->place.site == Place::kExtent) {
       // Dense in the file: read in one go and scatter. Sparse (a few columns of many): read run by run.
+      uint64_t runs = count_runs(*piece, source.overlap, part.box);
       uint64_t span = span_bytes(*piece, source.overlap, encoding.stored);
-      if (span <= 2 * bytes_in(encoding.stored, source.overlap.elements())) source.scratch_bytes = round_up(span, 64);
+      uint64_t wanted = bytes_in(encoding.stored, source.overlap.elements());
+      if (runs > 1 && span <= 2 * wanted && (span - wanted) / (runs - 1) <= kGapBytes)
+        source.scratch_bytes = round_up(span, 64);
       at += source.scratch_bytes;
     }
     part.sources.push_back(std::move(source));

@@ -13,6 +13,10 @@ namespace shardwright {
 /// Bytes of elements that are known to be whole blocks: parts are cut so.
 inline uint64_t bytes_in(DType dtype, uint64_t elements) { return bytes_of_elements(dtype, elements).value_or(0); }
 
+/// copy_strided() of any type; packed ones run by run, whose ends are whole bytes. Strides in elements.
+void copy_values(DType dtype, const Box& part, const Strided& from_layout, const std::byte* from,
+                 const Strided& to_layout, std::byte* to);
+
 /// The pieces of one source tensor, sorted so that those which a region cuts are found without looking at all.
 class PieceIndex {
  public:
@@ -31,7 +35,8 @@ struct Geometry {
   Box box;            ///< the target piece, or the tensor; part ranges count in its C order
   bool line = false;  ///< both sides are flat: cut as one line of elements, without boxes
   std::optional<Catalog::Flat> from,
-      to;  ///< set where that side is one whole, raw, C-order piece, wanted whole (`to`: in memory)
+      to;              ///< set where that side is one raw stretch in C order (`to`: in memory)
+  uint32_t piece = 0;  ///< of the target, where `to` is set
   /// Set where the target piece is scattered over its object: how its box lies there, from the segment's first byte.
   std::optional<Strided> scattered;
   DType in, out;
@@ -68,9 +73,7 @@ struct Task {
   uint64_t work_bytes = 0;  ///< for progress
 };
 
-/// Which piece of the target a move fills; kWholeTensor: all of them.
-uint32_t target_piece(const Lane& lane, const Move& move);
-/// False when the source is one flat piece and all of it is wanted: no boxes are needed to read it.
+/// False when the source is one stretch: no boxes are needed to read it.
 bool needs_pieces(const Plan& plan, const Lane& lane, const Move& move);
 
 /// Geometry of a move under the plan's limits. Cheap: O(rank) for flat moves, O(pieces) to decide how encoded chunks are cut.

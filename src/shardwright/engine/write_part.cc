@@ -22,28 +22,17 @@ std::vector<Piece> target_pieces(const Plan& plan, const Part& part) {
 
 /// Values of `region`, packed in C order at `values`, into the memory pieces it cuts.
 void store_region(const Plan& plan, const Part& part, const Box& region, const std::byte* values) {
-  size_t size = dtype_row(part.geometry->out).block_bytes;
   for (const Piece& piece : target_pieces(plan, part)) {
     if (piece.place.site != Place::kMemory) continue;
     auto overlap = region.rank() == 0 ? std::optional(region) : intersect(region, piece.box);
     if (!overlap) continue;
     Strided to = layout_of(piece);
     auto* into = reinterpret_cast<std::byte*>(piece.place.offset);
-    Strided held{region, c_strides(region.extent)};
-    DType out = part.geometry->out;
-    if (dtype_row(out).block_elems == 1) {
-      copy_strided(*overlap, held, values, to, into, size);
-      continue;
-    }
-    for_each_run(*overlap, held, to, [&](int64_t from, int64_t at, int64_t elements) {
-      std::copy_n(values + bytes_in(out, static_cast<uint64_t>(from)), bytes_in(out, static_cast<uint64_t>(elements)),
-                  into + bytes_in(out, static_cast<uint64_t>(at)));
-    });
+    copy_values(part.geometry->out, *overlap, {region, c_strides(region.extent)}, values, to, into);
   }
 }
 
 Status consume_region(const Plan& plan, const Part& part, const Box& region, View values, const Calls& calls) {
-  size_t size = dtype_row(part.geometry->out).block_bytes;
   Strided held{region, c_strides(region.extent)};
   for (const Piece& piece : target_pieces(plan, part)) {
     if (piece.place.site != Place::kCall) continue;
@@ -54,7 +43,8 @@ Status consume_region(const Plan& plan, const Part& part, const Box& region, Vie
     auto overlap = intersect(region, piece.box);
     if (!overlap) continue;
     Bytes packed(bytes_in(part.geometry->out, overlap->elements()));
-    copy_strided(*overlap, held, values.data(), {*overlap, c_strides(overlap->extent)}, packed.data(), size);
+    copy_values(part.geometry->out, *overlap, held, values.data(), {*overlap, c_strides(overlap->extent)},
+                packed.data());
     SHARDWRIGHT_TRY(calls.consume(part.move->to, *overlap, packed));
   }
   return {};
@@ -158,6 +148,18 @@ void store_part(const Plan& plan, const Part& part, View buffer) {
     return;
   }
   store_region(plan, part, part.box, values.data());
+}
+
+std::vector<Filled> filled_by(const Plan& plan, const Part& part) {
+  if (part.geometry->line) return {{part.geometry->piece, part.range.count}};
+  const Box& region = part.move->mode == Move::kStream ? part.sources.front().piece->box : part.box;
+  std::vector<Filled> filled;
+  auto pieces = plan.to.pieces(part.move->to);
+  for (uint32_t i = 0; i < pieces.size(); ++i) {
+    auto overlap = region.rank() == 0 ? std::optional(region) : intersect(region, pieces[i].box);
+    if (overlap) filled.push_back({i, overlap->elements()});
+  }
+  return filled;
 }
 
 Status consume_part(const Plan& plan, const Part& part, View buffer, const Calls& calls) {

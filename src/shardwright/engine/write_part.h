@@ -22,6 +22,13 @@ Status write_parts(const Plan& plan, const Lane& lane, std::span<const Part> par
 /// Copies a part's values into every kMemory piece of the target that it cuts. Direct parts are there already.
 void store_part(const Plan& plan, const Part& part, View buffer);
 
+/// How many elements of which pieces of the target this part filled.
+struct Filled {
+  uint32_t piece;
+  uint64_t elements;
+};
+std::vector<Filled> filled_by(const Plan& plan, const Part& part);
+
 /// Hands a part to consume(), box by box of the target (packed where the box is not contiguous in the part).
 Status consume_part(const Plan& plan, const Part& part, View buffer, const Calls& calls);
 

@@ -46,6 +46,14 @@ Result<uint64_t> bytes_of_box(DType dtype, std::span<const int64_t> shape, const
       .with_found(box.text());
 }
 
+Status problem_of(LayoutReport& report) {
+  if (report.problems.empty()) return {};
+  Error error = std::move(report.problems.front());
+  if (size_t more = report.problems.size() - 1; more > 0)
+    error.context.push_back(fmt::format("and {} more tensors cannot be laid out; 'map' lists them", more));
+  return error;
+}
+
 LayoutReport report_layout(const LayoutMap& map, std::span<const TensorToLay> tensors) {
   LayoutReport report;
   LayoutFinder finder(map);
