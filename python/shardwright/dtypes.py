@@ -60,6 +60,11 @@ def parse(dtype: Any) -> str:
         raise InvalidArgumentError(f"not a dtype: {dtype!r}", expected="a NumPy dtype, or a name such as 'bfloat16'") from None
 
 
+def is_float(dtype: np.dtype[Any]) -> bool:
+    """Floating types of NumPy and of ml_dtypes: those that are converted into each other."""
+    return dtype.kind == "f" or dtype.name.startswith(("bfloat", "float"))
+
+
 def short_name(name: str) -> str:
     """As safetensors spells it: "BF16"."""
     return _SHORT[name]

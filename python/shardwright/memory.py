@@ -39,6 +39,18 @@ def empty(shape: Sequence[int] | int, dtype: Any = np.float32) -> Array:
     return carve(arena, -address_of(arena) % ALIGNMENT, shape, dtype)
 
 
+class Arena:
+    """Memory for results that stay, side by side in pages of 2 MiB: small arrays share pages, and each is freed by itself."""
+
+    def __init__(self) -> None:
+        self._core = _core.Arena()
+
+    def empty(self, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+        """A new array, not initialised, at a 64-byte boundary."""
+        nbytes = math.prod(shape) * dtype.itemsize
+        return self._core.take(nbytes).view(dtype).reshape(shape) if nbytes else np.empty(shape, dtype)
+
+
 def carve(arena: Array, offset: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     """The array that lies at this offset of an arena."""
     return arena[offset:offset + math.prod(shape) * dtype.itemsize].view(dtype).reshape(shape)

@@ -2,6 +2,7 @@
 
 RssAnon is sampled from outside; half a GiB is moved with a budget of 16 MiB, so that a single copy of it would show.
 """
+import os
 import sys
 
 import process_memory
@@ -40,9 +41,9 @@ SAVED = {
 }
 
 
-def growth(folder, body: str) -> int:
+def growth(folder, body: str, **environment: str) -> int:
     """What the script takes from its ready() to its end, beyond what there was."""
-    return process_memory.growth([sys.executable, "-c", PRELUDE + body, str(folder)])
+    return process_memory.growth([sys.executable, "-c", PRELUDE + body, str(folder)], {**os.environ, **environment})
 
 
 @pytest.mark.parametrize("kind", SAVED)
@@ -78,3 +79,19 @@ def test_loading_takes_the_result_and_the_budget(tmp_path, body, result):
     budget = ALLOWED if "memory" in body else ALLOWED + 240 * MIB  # slices have the default budget
     grown = growth(tmp_path, STORED + body)
     assert grown <= result + budget, f"{grown / MIB:.0f} MiB"
+
+
+DEVICES = """
+import jax, shardwright.jax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+mesh = Mesh(jax.devices(), ("x",))
+jax.block_until_ready(jax.device_put(np.zeros(8), NamedSharding(mesh, P("x"))))
+"""
+
+
+@pytest.mark.parametrize("spec", ["P('x')", "P(None, 'x')"], ids=["rows", "columns"])
+def test_loading_onto_devices_takes_the_shards_and_the_budget(tmp_path, spec):
+    pytest.importorskip("jax")
+    body = STORED + DEVICES + f"ready(); x = shardwright.jax.load(c, NamedSharding(mesh, {spec}), memory='16MiB')"
+    grown = growth(tmp_path, body, XLA_FLAGS="--xla_force_host_platform_device_count=8", JAX_PLATFORMS="cpu")
+    assert 2**29 <= grown <= 2**29 + ALLOWED, f"{grown / MIB:.0f} MiB"

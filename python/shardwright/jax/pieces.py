@@ -1,0 +1,71 @@
+"""A jax.Array by its pieces: which boxes this process holds, and the array made of memory that was filled with them."""
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import jax
+import numpy as np
+
+from ..dtypes import Array
+from ..errors import InvalidArgumentError
+from .distribution import check_divisible
+
+Bounds = tuple[tuple[int, int], ...]
+"""First and last + 1 of each dimension."""
+
+
+class Pieces:
+    """The distinct boxes that this process's devices hold of an array. Replicas share one."""
+
+    def __init__(self, shape: tuple[int, ...], sharding: jax.sharding.Sharding):
+        self.shape, self.sharding = shape, sharding
+        indices = sharding.addressable_devices_indices_map(shape)
+        self._of: dict[Any, Bounds] = {device: _bounds(index, shape) for device, index in indices.items()}
+        self.boxes: list[Bounds] = list(dict.fromkeys(self._of.values()))
+
+    def holders(self) -> Iterator[tuple[Any, Bounds]]:
+        """Each distinct box with the first device that holds it."""
+        of_box: dict[Bounds, Any] = {}
+        for device, bounds in self._of.items():
+            of_box.setdefault(bounds, device)
+        return ((device, bounds) for bounds, device in of_box.items())
+
+    def array(self, filled: Mapping[Bounds, Array], dtype: np.dtype[Any]) -> jax.Array:
+        """The array, of one NumPy array for each box. JAX on the CPU takes them over where they are aligned to 64 bytes: they are its own
+        from now on, and must not change."""
+        if not self.boxes:
+            return jax.make_array_from_single_device_arrays(self.shape, self.sharding, [], dtype=dtype)
+        return jax.make_array_from_callback(self.shape, self.sharding, lambda index: filled[_bounds(index, self.shape)])
+
+    def put(self, bounds: Bounds, values: Array) -> dict[Any, jax.Array]:
+        """One box on each device that holds it."""
+        return {device: jax.device_put(values, device) for device, held in self._of.items() if held == bounds}
+
+    def join(self, parts: Mapping[Any, jax.Array]) -> jax.Array:
+        """The array, of what put() returned for all boxes."""
+        return jax.make_array_from_single_device_arrays(self.shape, self.sharding, [parts[device] for device in self._of])
+
+
+def _bounds(index: tuple[slice, ...], shape: tuple[int, ...]) -> Bounds:
+    return tuple((part.start or 0, extent if part.stop is None else part.stop) for part, extent in zip(index, shape))
+
+
+def extents(bounds: Bounds) -> tuple[int, ...]:
+    return tuple(b - a for a, b in bounds)
+
+
+def start(bounds: Bounds) -> tuple[int, ...]:
+    return tuple(a for a, _ in bounds)
+
+
+def misfit(shape: tuple[int, ...], sharding: jax.sharding.Sharding) -> str | None:
+    """Why an array of this shape cannot be laid out so; None when it can."""
+    try:
+        check_divisible(shape, sharding)
+        sharding.shard_shape(shape)
+    except InvalidArgumentError as error:
+        return error.message
+    except (ValueError, IndexError) as error:
+        return str(error).splitlines()[0]
+    return None
