@@ -5,7 +5,7 @@ PyTorch's variables can be filled where they are. Other backends get NumPy array
 """
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -46,46 +46,46 @@ def land(variable: Any, allocate: Allocate = empty, free_first: bool = False) ->
     return Landing([((0,) * len(shape), array)], lambda: array)
 
 
-def in_memory_of_its_own(variable: Any) -> bool:
-    """Whether landing takes new memory as large as the variable."""
-    return not (keras.backend.backend() == "torch" and (fills_in_place(variable) or on_torch_device(variable)))
-
-
 # ---- JAX
-
-Bounds = tuple[tuple[int, int], ...]
-
 
 def _land_jax(variable: Any, allocate: Allocate, free_first: bool) -> Landing:
     import jax
+    from ..jax.pieces import Pieces, extents, start
     value = variable.value
-    sharding, dtype, shape = value.sharding, np.dtype(value.dtype), tuple(value.shape)
+    pieces, dtype = Pieces(tuple(value.shape), value.sharding), np.dtype(value.dtype)
     committed = bool(getattr(value, "committed", True))
     if free_first:
         value.delete()
     del value
-    indices = sharding.addressable_devices_indices_map(shape)
-    where: dict[Any, Bounds] = {device: _bounds(index, shape) for device, index in indices.items()}
-    arrays = {bounds: allocate(tuple(b - a for a, b in bounds), dtype) for bounds in dict.fromkeys(where.values())}
+    arrays = {bounds: allocate(extents(bounds), dtype) for bounds in pieces.boxes}
 
     def finish() -> Any:
-        if len(where) == 1 and not committed:
-            (device, bounds), = where.items()
-            free = jax.device_put(arrays[bounds])
-            if free.devices() == {device}:
+        if len(pieces.sharding.device_set) == 1 and not committed:
+            free = jax.device_put(arrays[pieces.boxes[0]])
+            if free.devices() == pieces.sharding.device_set:
                 return free
-        parts = [jax.device_put(arrays[bounds], device) for device, bounds in where.items()]
-        return jax.make_array_from_single_device_arrays(shape, sharding, parts)
-    return Landing([(tuple(a for a, _ in bounds), array) for bounds, array in arrays.items()], finish)
+        return pieces.array(arrays, dtype)
+    return Landing([(start(bounds), array) for bounds, array in arrays.items()], finish)
 
 
-def _bounds(index: tuple[slice, ...], shape: tuple[int, ...]) -> Bounds:
-    return tuple((part.start or 0, extent if part.stop is None else part.stop) for part, extent in zip(index, shape))
+def are_spread(variables: Iterable[Any]) -> bool:
+    """Whether any of them lies over several devices, no one of which holds it all."""
+    return keras.backend.backend() == "jax" and any(not variable.value.is_fully_replicated for variable in variables)
 
 
-def most_boxes(variable: Any) -> int:
-    """As many boxes as landing may need, or more."""
-    return len(variable.value.sharding.device_set) if keras.backend.backend() == "jax" else 1
+def loads_in_trace(saveable: Any, store: Callable[[dict[str, Any]], Any], variables: dict[str, Any]) -> bool:
+    """Whether load_own_variables() works on arrays of JAX as they are, and gathers none of them: tried out without values, which is free.
+    store: makes what the method is given, of what stands for the values; variables: whose shapes and types those have."""
+    import jax
+
+    def load(values: dict[str, Any]) -> None:
+        with keras.StatelessScope():
+            saveable.load_own_variables(store(values))
+    try:
+        jax.eval_shape(load, {key: jax.ShapeDtypeStruct(shape_of(v), dtype_of(v)) for key, v in variables.items()})
+    except Exception:  # whatever a method of the user's raises when it is given no NumPy array
+        return False
+    return True
 
 
 # ---- PyTorch

@@ -10,20 +10,21 @@ from typing import Any
 import keras
 import numpy as np
 
-from ..dtypes import Array
+from ..dtypes import Array, is_float
 from ..errors import Error, ResourceExhaustedError
 from ..jobs import verify as verify_checkpoint
-from ..memory import DEFAULT_MEMORY, carve, empty, size
+from ..memory import DEFAULT_MEMORY, Arena, size
+from ..checkpoint import Tensor
 from ..progress import Progress, reporting
 from . import backends
 from .backends import Landing
 from .legacy import legacy_names
-from .matching import Item, Match, MismatchError, is_bytes_of_float8, is_float, match
+from .matching import Item, Match, MismatchError, is_bytes_of_float8, match
 from .report import Report, shown
 from .stored import Located, Path, Stored, open_stored
-from .walk import Saveable, expected, is_plain_optimizer, require_built, walk
+from .walk import Saveable, expected, is_plain_optimizer, own_variables, require_built, walk
 
-# Variables below this size are read several at a time, into memory that they share.
+# Variables below this size are read several at a time.
 _SMALL_BYTES = 16 << 20
 # What the engine is given in any case, as far as there is so much.
 _LEAST_MEMORY = 16 << 20
@@ -31,10 +32,12 @@ _LEAST_MEMORY = 16 << 20
 
 @dataclass
 class Loaded:
-    """weights: how many tensors of the file were loaded. skipped: what was left out and why, one line each. bytes_read: of the files."""
+    """weights: how many tensors of the file were loaded. skipped: what was left out and why, one line each. whole: paths of layers over several
+    devices whose own load_own_variables() needs whole arrays, and got them. bytes_read: of the files."""
 
     weights: int = 0
     skipped: list[str] = field(default_factory=list)
+    whole: list[str] = field(default_factory=list)
     bytes_read: int = 0
     seconds: float = 0.0
 
@@ -74,8 +77,8 @@ def load_weights(model: Any, path: Path | Sequence[Path], skip_mismatch: bool = 
         if stored.plain:
             _name_plain(stored, model, walked.saveables)
         found = match(walked, stored, optimizer)
-        _rehearse(found)
         result = Loaded()
+        result.whole = _rehearse(found)
         _settle(found, model, stored, skip_mismatch, result)
         total = sum(entry.tensor.nbytes for item in found.items for entry in item.entries.values())
         with reporting(shown(progress, total)) as callback:
@@ -111,11 +114,23 @@ def _name_plain(stored: Stored, model: Any, saveables: Iterable[Saveable]) -> No
 
 # ---- before anything changes
 
-def _rehearse(found: Match) -> None:
-    """Lets objects with methods of their own load inside a scope in which variables keep their values."""
+def _rehearse(found: Match) -> list[str]:
+    """Lets objects with methods of their own load inside a scope in which variables keep their values. Returns paths of those that lie over
+    several devices and need whole arrays; others get theirs sharded (Item.guesses)."""
+    whole: list[str] = []
     for item in found.items:
         if item.exact:
             continue
+        spread = backends.are_spread(own_variables(item.saveable.object))
+        if spread:
+            item.guesses = _guesses(item)
+            works = bool(item.guesses) and backends.loads_in_trace(item.saveable.object, _traced(item), item.guesses)
+            if not works:
+                item.guesses = {}
+            if len(item.guesses) < len(item.entries):
+                whole.append(item.saveable.path)
+            if works:
+                continue
         try:
             with keras.StatelessScope():
                 item.saveable.object.load_own_variables(_Whole(item.entries))
@@ -125,6 +140,33 @@ def _rehearse(found: Match) -> None:
             name = item.saveable.file_name("")
             found.problems.append((item.saveable.path, f"'{name}' ({type(item.saveable.object).__name__}.load_own_variables): "
                                                        f"{type(error).__name__}: {error}"))
+    return whole
+
+
+def _guesses(item: Item) -> dict[str, Any]:
+    """For each key the variable that its value is likely to go to: the one of that number, or the first of that shape. Only where the value lies until
+    Keras assigns it depends on this."""
+    own = own_variables(item.saveable.object)
+    found: dict[str, Any] = {}
+    for key, (_, tensor) in item.entries.items():
+        def fits(variable: Any, tensor: Tensor = tensor) -> bool:
+            have, want = tensor.dtype, backends.dtype_of(variable)
+            return tuple(variable.shape) == tensor.shape and (have == want or (is_float(have) and is_float(want)))
+        free = [variable for variable in own if not any(variable is other for other in found.values())]
+        numbered = [own[int(key)]] if key.isdecimal() and int(key) < len(own) else []
+        variable = next((variable for variable in [*numbered, *free] if fits(variable)), None)
+        if variable is not None:
+            found[key] = variable
+    return found
+
+
+def _traced(item: Item) -> Callable[[dict[str, Any]], Any]:
+    """The store of an object, of what stands for the values of its guesses."""
+    whole = _Whole(item.entries)
+
+    def store(values: dict[str, Any]) -> _Store:
+        return _Store({key: (lambda key=key: values[key] if key in values else whole[key]) for key in item.entries})  # type: ignore[misc]
+    return store
 
 
 def _settle(found: Match, model: Any, stored: Stored, skip_mismatch: bool, result: Loaded) -> None:
@@ -159,6 +201,7 @@ def _warn(text: str, lines: Sequence[str]) -> None:
 class _Step:
     located: Located
     variable: Any
+    certain: bool  # that the value goes to this variable
 
     @property
     def nbytes(self) -> int:
@@ -174,10 +217,11 @@ class _Load:
         self.memory = max(memory - self.shared, min(memory, _LEAST_MEMORY))
         self.batch_of: dict[_Step, list[_Step]] = {}
         self.ready: dict[_Step, Any] = {}
+        self.arena = Arena()
 
     def run(self) -> None:
-        steps = {id(item): {key: _Step(located, item.targets[key]) for key, located in item.entries.items()}
-                 for item in self.found.items if item.targets is not None}
+        steps = {id(item): {key: _Step(located, into[key], item.exact) for key, located in item.entries.items() if key in into}
+                 for item in self.found.items if (into := item.guesses if item.targets is None else item.targets)}
         self.plan([step for item in self.found.items for step in steps.get(id(item), {}).values()])
         try:
             for item in self.found.items:
@@ -199,10 +243,12 @@ class _Load:
                 batch.append(step)
 
     def load(self, item: Item, steps: dict[str, _Step] | None) -> None:
-        if steps is None:
-            item.saveable.object.load_own_variables(_Whole(item.entries, self.report))
-            return
-        if is_plain_optimizer(item.saveable.object):  # its own method would take nothing of a file that has fewer
+        steps = steps or {}
+        if item.targets is None:
+            whole = _Whole(item.entries, self.report)
+            made = {key: (lambda key=key: self.take(steps[key]) if key in steps else whole[key]) for key in item.entries}
+            item.saveable.object.load_own_variables(_Store(made) if steps else whole)
+        elif is_plain_optimizer(item.saveable.object):  # its own method would take nothing of a file that has fewer
             for step in steps.values():
                 step.variable.assign(self.take(step))
         else:
@@ -227,29 +273,12 @@ class _Load:
         for step in apart:
             self.read([step])
         steps = [step for step in steps if step not in apart]
-        allocate = self.allocator(steps)
         landings: list[tuple[_Step, Landing]] = []
         for step in steps:
-            landings.append((step, backends.land(step.variable, allocate, self.free_first)))
+            landings.append((step, backends.land(step.variable, self.arena.empty, self.free_first and step.certain)))
         self.fill([(step.located, start, array) for step, landing in landings for start, array in landing.boxes])
         for step, landing in landings:
             self.ready[step] = landing.finish()
-
-    def allocator(self, steps: list[_Step]) -> backends.Allocate:
-        """Memory for one large variable, or one block for several small ones, at 64-byte boundaries."""
-        own = [step for step in steps if backends.in_memory_of_its_own(step.variable)]
-        if len(own) < 2:
-            return empty
-        boxes = sum(backends.most_boxes(step.variable) for step in own)
-        arena = empty((sum(step.nbytes for step in own) + 64 * boxes,), np.uint8)
-        used = 0
-
-        def allocate(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-            nonlocal used
-            array = carve(arena, used, shape, dtype)
-            used += -(arena.ctypes.data + used) % 64 + array.nbytes
-            return array
-        return allocate
 
     def fill(self, boxes: list[tuple[Located, tuple[int, ...], Array]]) -> None:
         """Reads boxes, each file once from front to back, converting where dtypes differ."""

@@ -9,10 +9,11 @@ import ml_dtypes
 import numpy as np
 
 from .. import _core
+from ..dtypes import is_float
 from ..errors import InvalidArgumentError
 from .backends import dtype_of
 from .stored import Located, Stored, join_name
-from .walk import Saveable, Walk, expected, is_plain_optimizer, own_variables, shape_of
+from .walk import Saveable, Walk, expected, is_plain_optimizer, numbered, shape_of
 
 # Integers that may not fit are looked at beforehand, up to this size.
 _PEEK_BYTES = 1 << 20
@@ -39,11 +40,12 @@ MismatchError.code, MismatchError.retryable = InvalidArgumentError.code, Invalid
 @dataclass
 class Item:
     """An object of the model and what the file has for it. targets: the variable of each key, where Keras's own method puts the value
-    there unchanged; None where only the object knows what it does with it."""
+    there unchanged; None where only the object knows what it does with it. guesses: then, variables whose layout the values of keys are read in."""
 
     saveable: Saveable
     entries: dict[str, Located]
     targets: dict[str, Any] | None
+    guesses: dict[str, Any] = field(default_factory=dict)
 
     @property
     def exact(self) -> bool:
@@ -192,7 +194,7 @@ def _near(name: str, names: list[str]) -> str:
 
 def _build_optimizer(optimizer: Any, stored_count: int, model: Any) -> None:
     """Before the first step an optimizer has no slots to load into: makes them. Keras warns and leaves them out."""
-    if is_plain_optimizer(optimizer) and not optimizer.built and stored_count > len(own_variables(optimizer)):
+    if is_plain_optimizer(optimizer) and not optimizer.built and stored_count > len(numbered(optimizer)):
         optimizer.build(model.trainable_variables)
 
 
@@ -225,10 +227,6 @@ def unfit(located: Located, variable: Any) -> str | None:
 def shapes_fit(have: tuple[int, ...], want: tuple[int | None, ...]) -> bool:
     """Extents that the model does not know (None) fit any."""
     return len(have) == len(want) and all(b is None or a == b for a, b in zip(have, want))
-
-
-def is_float(dtype: np.dtype[Any]) -> bool:
-    return dtype.kind == "f" or dtype.name.startswith(("bfloat", "float"))
 
 
 def is_bytes_of_float8(have: np.dtype[Any], want: np.dtype[Any]) -> bool:

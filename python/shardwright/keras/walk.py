@@ -122,7 +122,13 @@ def is_plain_optimizer(saveable: Any) -> bool:
     return isinstance(saveable, keras.optimizers.Optimizer) and trusted("save_own_variables", saveable) and trusted("load_own_variables", saveable)
 
 
-def own_variables(optimizer: Any) -> dict[str, Any]:
+def own_variables(layer: Any) -> list[Any]:
+    """Of the object itself, without those of what lies in it."""
+    found = [*getattr(layer, "_trainable_variables", []), *getattr(layer, "_non_trainable_variables", [])]
+    return list(filter(is_variable, found))
+
+
+def numbered(optimizer: Any) -> dict[str, Any]:
     return {str(i): variable for i, variable in enumerate(optimizer.variables)}
 
 
@@ -134,7 +140,7 @@ def record(saveable: Any) -> dict[str, Any]:
     if not hasattr(saveable, "save_own_variables"):
         return {}
     if is_plain_optimizer(saveable):
-        return own_variables(saveable)
+        return numbered(saveable)
     store: dict[str, Any] = {}
     saveable.save_own_variables(store)
     return store
