@@ -78,7 +78,7 @@ def make(target, shard_size):
 
 # ---- Keras models: two gigabytes of variables, built and filled before the clock starts
 
-def keras_model():
+def keras_model(filled=True):
     import keras
     import numpy as np
     from keras import layers
@@ -88,7 +88,7 @@ def keras_model():
     for _ in range(28):
         x = layers.Dense(4096, kernel_initializer="zeros")(x)
     model = keras.Model(inputs, x)
-    for i, variable in enumerate(model.variables):
+    for i, variable in enumerate(model.variables if filled else ()):
         variable.assign(np.arange(i, i + int(np.prod(variable.shape)), dtype="float32").reshape(variable.shape))
     return model
 
@@ -125,5 +125,94 @@ def on_keras_model(ours, what, path):
     report(seconds, peak_anonymous_bytes=peak(), sum=float(sum(float(v.value[-1].sum()) for v in model.variables)))
 
 
+# ---- onto eight devices, which the CPU plays
+
+def eight_devices():
+    os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
+    os.environ["JAX_PLATFORMS"] = "cpu"
+    import jax
+    return jax.sharding.Mesh(jax.devices(), ("x",))
+
+
+def layout_of(mesh, how):
+    """Of a shape: by its rows or its columns."""
+    from jax.sharding import NamedSharding, PartitionSpec as P
+    return lambda shape: NamedSharding(mesh, P("x") if how == "rows" or len(shape) < 2 else P(None, "x"))
+
+
+def sum_of(arrays):
+    """Of all bytes of all arrays, each shard where it lies."""
+    import jax
+    import numpy as np
+    parts = [shard.data for a in arrays for shard in a.addressable_shards if shard.replica_id == 0] if isinstance(arrays[0], jax.Array) else arrays
+    return sum(int(np.asarray(part).reshape(-1).view("u1").sum(dtype=np.int64)) for part in parts)
+
+
+def mesh_load(who, how, source, saved):
+    """who: "plain" (into arrays of the host), "ours" (into shards), "orbax" (the same from what it saved)."""
+    mesh = eight_devices()
+    import jax
+    import jax.numpy as jnp
+    import shardwright
+    import shardwright.jax
+
+    place = layout_of(mesh, how)
+    with shardwright.open(source) as checkpoint:
+        shapes = {t.name: jax.ShapeDtypeStruct(t.shape, t.dtype, sharding=place(t.shape)) for t in checkpoint.values()}
+    jax.block_until_ready([jax.device_put(jnp.zeros(64), s) for s in {t.sharding for t in shapes.values()}])  # devices are up
+    if who == "orbax":
+        import orbax.checkpoint
+        checkpointer = orbax.checkpoint.StandardCheckpointer()
+    peak = peak_since_now()
+    start = time.perf_counter()
+    if who == "plain":
+        loaded = shardwright.open(source).load()
+    elif who == "ours":
+        loaded = jax.block_until_ready(shardwright.jax.load(source, lambda t: place(t.shape)))
+    else:
+        loaded = jax.block_until_ready(checkpointer.restore(os.path.abspath(saved), shapes))
+    seconds = time.perf_counter() - start
+    report(seconds, peak_anonymous_bytes=peak(), sum=sum_of(list(loaded.values())))
+
+
+def orbax_save(source, target):
+    """The same values as Orbax has them, whole on one device."""
+    import jax
+    import orbax.checkpoint
+    import shardwright
+
+    arrays = {name: jax.device_put(value) for name, value in shardwright.open(source).load().items()}
+    checkpointer = orbax.checkpoint.StandardCheckpointer()
+    checkpointer.save(os.path.abspath(target), arrays)
+    checkpointer.wait_until_finished()
+    report(0)
+
+
+def keras_mesh_load(who, how, path):
+    """The model of on_keras_model() under ModelParallel."""
+    os.environ["KERAS_BACKEND"] = "jax"
+    eight_devices()
+    import keras
+    import shardwright.keras as sk
+
+    mesh = keras.distribution.DeviceMesh((1, 8), ("batch", "x"))
+    layout = keras.distribution.LayoutMap(mesh)
+    layout[".*(kernel|embeddings)"] = ("x", None) if how == "rows" else (None, "x")
+    layout[".*bias"] = ("x",)
+    with keras.distribution.ModelParallel(layout_map=layout, batch_dim_name="batch").scope():
+        model = keras_model(filled=False)
+        peak = peak_since_now()
+        start = time.perf_counter()
+        if who == "ours":
+            sk.load_weights(model, path, progress=None)
+        else:
+            model.load_weights(path)
+        import jax
+        jax.block_until_ready([v.value for v in model.variables])
+        seconds = time.perf_counter() - start
+        report(seconds, peak_anonymous_bytes=peak(), sum=sum_of([v.value for v in model.variables]))
+
+
 if __name__ == "__main__":
-    {"hub_reshard": hub_reshard, "safetensors_load": safetensors_load, "make": make, "keras": on_keras_model}[sys.argv[1]](*sys.argv[2:])
+    {"hub_reshard": hub_reshard, "safetensors_load": safetensors_load, "make": make, "keras": on_keras_model, "mesh_load": mesh_load,
+     "orbax_save": orbax_save, "keras_mesh_load": keras_mesh_load}[sys.argv[1]](*sys.argv[2:])

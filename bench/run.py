@@ -8,6 +8,7 @@ bench_touch.cc), outputs are removed and everything is synced, for every rival a
 """
 
 import argparse
+import importlib.util
 import json
 import os
 import platform
@@ -147,20 +148,55 @@ class Bench:
             return os.path.join(self.out, "m.weights.json")
         self.time("Keras model: save", self.keras_rivals("save", path), {"Keras": 0.4}, nbytes=KERAS_BYTES)
 
+    def keras_file(self):
+        """What Keras wrote of the model."""
+        path = os.path.join(self.directory, "keras-model", "m.weights.json")
+        if not os.path.exists(path):
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            child([*PEERS, "keras", "keras", "save", path])
+        return path
+
     def keras_load(self, cold=False):
         """From the files that Keras wrote."""
-        folder = os.path.join(self.directory, "keras-model")
-        path = os.path.join(folder, "m.weights.json")
-        if not os.path.exists(path):
-            os.makedirs(folder, exist_ok=True)
-            child([*PEERS, "keras", "keras", "save", path])
-        source, self.source = self.source, folder
+        path = self.keras_file()
+        source, self.source = self.source, os.path.dirname(path)
         self.time("Keras model: load cold" if cold else "Keras model: load warm", self.keras_rivals("load", lambda: path),
                   {} if cold else {"Keras": 1 / 1.7}, cold=cold, nbytes=KERAS_BYTES)
         self.source = source
 
     def keras_load_cold(self):
         self.keras_load(cold=True)
+
+    def mesh(self, how, allowed):
+        """Onto eight devices of JAX by `how`, beside a plain load of the same bytes, and beside Orbax where it is installed."""
+        saved = os.path.join(self.directory, "orbax")
+        load = lambda who: lambda: child([*PEERS, "mesh_load", who, how, self.source, saved])
+        rivals = [Rival("shardwright.jax", load("ours"), True), Rival("shardwright, whole arrays", load("plain"))]
+        if importlib.util.find_spec("orbax") is not None:
+            if not os.path.exists(saved):
+                child([*PEERS, "orbax_save", self.source, saved])
+            rivals.append(Rival("Orbax", load("orbax")))
+        self.time(f"onto 8 devices, {how}", rivals, {"shardwright, whole arrays": allowed, "Orbax": 0.5})
+
+    def mesh_rows(self):
+        self.mesh("rows", 1.2)
+
+    def mesh_columns(self):
+        self.mesh("columns", 1.7)
+
+    def keras_mesh(self, how):
+        path = self.keras_file()
+        load = lambda who: lambda: child([*PEERS, "keras_mesh_load", who, how, path])
+        source, self.source = self.source, os.path.dirname(path)
+        self.time(f"Keras model onto 8 devices, {how}", [Rival("shardwright.keras", load("ours"), True), Rival("Keras", load("keras"))],
+                  {"Keras": 0.5}, nbytes=KERAS_BYTES)
+        self.source = source
+
+    def keras_mesh_rows(self):
+        self.keras_mesh("rows")
+
+    def keras_mesh_columns(self):
+        self.keras_mesh("columns")
 
     def write(self, kept):
         """kept: cases of an earlier run that this one did not time."""
@@ -198,7 +234,8 @@ def main():
     options = parser.parse_args()
     bench = Bench(options.dir, options.rounds)
     bench.prepare()
-    for name in options.only or ["reshard", "to_keras", "from_keras", "load_warm", "load_cold", "keras_save", "keras_load", "keras_load_cold"]:
+    for name in options.only or ["reshard", "to_keras", "from_keras", "load_warm", "load_cold", "keras_save", "keras_load", "keras_load_cold",
+                                 "mesh_rows", "mesh_columns", "keras_mesh_rows", "keras_mesh_columns"]:
         getattr(bench, name)()
     bench.write(json.load(open(RESULTS))["cases"] if options.only and os.path.exists(RESULTS) else {})
 
