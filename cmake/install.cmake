@@ -8,7 +8,7 @@ set(public_headers
   base/arena.h base/bytes.h base/checksum.h base/error_table.h base/json.h base/memory_budget.h base/regex.h base/result.h base/text.h
   tensor/box.h tensor/convert.h tensor/dtype.h
   codec/codec.h
-  store/store.h store/zip.h
+  store/ocdbt.h store/ocdbt_format.h store/store.h store/zip.h
   comm/comm.h comm/mpi_comm.h
   layout/device_mesh.h layout/distribution.h layout/gspmd.h layout/layout_file.h layout/layout_map.h layout/layout_report.h
   layout/orbax_sharding.h layout/partition_spec.h layout/shardy.h layout/tensor_layout.h layout/torch_placements.h

@@ -23,7 +23,7 @@ std::vector<CodecSpec> chain_of(View header) {
   std::vector<CodecSpec> chain;
   for (std::byte step : header) {
     auto value = std::to_integer<unsigned>(step);
-    const auto& row = codec_table()[value % codec_table().size()];
+    const auto& row = codec_table()[value % 16 % codec_table().size()];
     chain.push_back({std::string(row.name), value / 16});
   }
   return chain;

@@ -29,6 +29,8 @@ DOORS = {
     r"toml\+\+/.*": r"cli/.*",
     r"xxhash\.h": r"shardwright/base/checksum\.cc",
     r"zlib\.h": r"shardwright/base/checksum\.cc|shardwright/codec/.*\.cc",
+    r"zstd(_errors)?\.h": r"shardwright/base/zstd\.cc|shardwright/codec/zstd\.cc",
+    r"(lz4|blosc)\.h": r"shardwright/codec/.*\.cc",
     r"nlohmann/.*": r"shardwright/base/json\.(h|cc)|shardwright/format/[a-z0-9_]*\.cc",
     r"tl/expected\.hpp": r"shardwright/base/result\.h",
     r"fmt/.*": r".*\.cc",

@@ -22,8 +22,8 @@ def _globs(globs: str | Iterable[str]) -> list[str]:
 
 
 def copy(source: Path, target: Path, *, format: str | None = None, max_shard_size: int | str | None = None, dtype: Any = None,
-         include: str | Iterable[str] = (), exclude: str | Iterable[str] = (), rename: Mapping[str, str] | None = None, overwrite: bool = False,
-         strict: bool = False, manifest: bool = False, dry_run: bool = False, memory: int | str = DEFAULT_MEMORY, threads: int = 0,
+         include: str | Iterable[str] = (), exclude: str | Iterable[str] = (), rename: Mapping[str, str] | None = None,
+         options: Mapping[str, str] | None = None, overwrite: bool = False, strict: bool = False, manifest: bool = False, dry_run: bool = False, memory: int | str = DEFAULT_MEMORY, threads: int = 0,
          isolate: bool = False, progress: Progress = None) -> CopySummary:
     """Writes a checkpoint again, in another format, shard size or dtype, whatever its size in bounded memory.
 
@@ -36,7 +36,7 @@ def copy(source: Path, target: Path, *, format: str | None = None, max_shard_siz
         "source": os.fspath(source), "target": os.fspath(target), "format": format,
         "max_shard_bytes": None if max_shard_size is None else size(max_shard_size, "max_shard_size"),
         "dtype": None if dtype is None else parse(dtype), "include": _globs(include), "exclude": _globs(exclude),
-        "rename": list((rename or {}).items()), "overwrite": overwrite, "strict": strict, "manifest": manifest, "dry_run": dry_run}
+        "rename": list((rename or {}).items()), "settings": list((options or {}).items()), "overwrite": overwrite, "strict": strict, "manifest": manifest, "dry_run": dry_run}
     with reporting(progress) as report:
         return CopySummary(**_core.copy(request, size(memory, "memory"), threads, isolate, report))
 

@@ -40,9 +40,10 @@ class CopySummary:
 
 
 def save(path: str | os.PathLike[str], tensors: Tensors, *, format: str | None = None, max_shard_size: int | str | None = None,
-         metadata: Mapping[str, str] | None = None, ties: Mapping[str, str] | None = None, dtype: Any = None, overwrite: bool = False,
-         strict: bool = False, manifest: bool = False, dry_run: bool = False, memory: int | str = DEFAULT_MEMORY, threads: int = 0,
-         progress: Progress = None, ranks: Ranks | None = None) -> CopySummary:
+         metadata: Mapping[str, str] | None = None, ties: Mapping[str, str] | None = None, dtype: Any = None,
+         options: Mapping[str, str] | None = None, overwrite: bool = False, strict: bool = False, manifest: bool = False,
+         dry_run: bool = False, memory: int | str = DEFAULT_MEMORY, threads: int = 0, progress: Progress = None,
+         ranks: Ranks | None = None) -> CopySummary:
     """Writes tensors to a checkpoint, all or nothing: what stood at `path` is there, whole, until the new one is.
 
     path: its ending says the format: .safetensors, .safetensors.index.json, .weights.h5, .weights.json; anything else is a directory
@@ -54,7 +55,8 @@ def save(path: str | os.PathLike[str], tensors: Tensors, *, format: str | None =
         for a directory or an index.
     metadata: text beside the tensors, str to str.
     ties: alias -> name in tensors: further names for the same values, stored once where the format can.
-    dtype: cast floating tensors to this type.
+    dtype: cast floating tensors to this type. options: what only one format knows, by name; for "orbax" compression, zarr, api, item (see
+        docs/formats/orbax.md).
     overwrite: replace a checkpoint that is there; else AlreadyExistsError. strict: a tensor larger than max_shard_size is an error
         instead of a warning. manifest: read back what was written and put shardwright.manifest.json with content hashes beside it.
     dry_run: check everything, say what would be written, and write nothing.
@@ -68,7 +70,7 @@ def save(path: str | os.PathLike[str], tensors: Tensors, *, format: str | None =
     """
     values = {"metadata": metadata_json(metadata)} if metadata else {}
     request = {"target": os.fspath(path), "format": format, "max_shard_bytes": None if max_shard_size is None else size(max_shard_size, "max_shard_size"),
-               "dtype": None if dtype is None else parse(dtype), "overwrite": overwrite, "strict": strict, "manifest": manifest,
+               "dtype": None if dtype is None else parse(dtype), "settings": list((options or {}).items()), "overwrite": overwrite, "strict": strict, "manifest": manifest,
                "dry_run": dry_run}
     return write(sources_of(tensors), ties or {}, values, request, memory, threads, progress, ranks)
 

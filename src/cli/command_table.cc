@@ -42,6 +42,10 @@ constexpr ArgumentRow kCopyArguments[] = {
     {"SOURCE", "the checkpoint to read"},
     {"TARGET", "the file, index or directory to write; its name decides the format unless --to does"},
 };
+constexpr ArgumentRow kOcdbtArguments[] = {
+    {"ACTION", "ls, check or dump", true, Completes::kNothing, "ls|check|dump"},
+    {"PATH", "the directory with manifest.ocdbt"},
+};
 constexpr ArgumentRow kDiffArguments[] = {{"A", "one checkpoint"}, {"B", "the other, in any format"}};
 constexpr ArgumentRow kReindexArguments[] = {{"DIRECTORY", "the directory with the shards"}};
 constexpr ArgumentRow kCompletionArguments[] = {
@@ -74,6 +78,10 @@ constexpr OptionRow kCopyOptions[] = {
     {"", "to", "FORMAT", "format to write (see 'shardwright formats')", "", false, Completes::kFormat},
     {"", "max-shard-size", "SIZE", "largest shard (default: one file for a named file, else 5GB)"},
     {"", "dtype", "DTYPE", "cast floating tensors: bf16, float16, F32, ...", "", false, Completes::kDtype},
+    {"", "option", "KEY=VALUE",
+     "an option of the format written, may be repeated; orbax: compression=none|zstd[:LEVEL], zarr=2|3, api=v0|v1, "
+     "item=NAME",
+     "", true},
     {"", "include", "GLOB", "only tensors whose name matches; may be repeated", "", true},
     {"", "exclude", "GLOB", "without those; may be repeated", "", true},
     {"", "rename", "FILE", "JSON object from Python regular expression to replacement, applied in order", "", false,
@@ -235,6 +243,21 @@ constexpr Command kCommands[] = {
        {"To Keras, in bfloat16", "shardwright copy --dtype bf16 model/ model.weights.h5"},
        {"What would be written", "shardwright copy --dry-run model/ model.weights.json"}}},
      run_copy},
+    {"ocdbt",
+     {},
+     Group::kLook,
+     "look into an OCDBT database",
+     "The database in which Orbax and TensorStore keep arrays: ls prints its keys with their sizes (-v: and where they "
+     "lie), dump its manifest, versions and nodes as they are, one JSON object a line; check reads all of these, holds "
+     "sums and ranges against each other, and exits with 1 when something is wrong.\n\n"
+     "With --json: ls an array of {key, size, file, offset}; check one {type: \"finding\", code, path, offset, found, "
+     "expected, message} a line, then {type: \"summary\", path, keys, findings}.",
+     kOcdbtArguments,
+     {},
+     {{{"Keys and sizes", "shardwright ocdbt ls step/default/"},
+       {"Is it whole", "shardwright ocdbt check step/default/"},
+       {"What is in its nodes", "shardwright ocdbt dump step/default/"}}},
+     run_ocdbt},
     {"reindex",
      {},
      Group::kMove,

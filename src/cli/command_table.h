@@ -80,6 +80,7 @@ Result<int> run_verify(Invocation&);
 Result<int> run_diff(Invocation&);
 Result<int> run_hash(Invocation&);
 Result<int> run_reindex(Invocation&);
+Result<int> run_ocdbt(Invocation&);
 Result<int> run_formats(Invocation&);
 Result<int> run_completion(Invocation&);
 Result<int> run_man(Invocation&);

@@ -3,6 +3,7 @@
 
 #include <charconv>
 #include <cstdio>
+#include <cstdlib>
 
 #include "cli/json_output.h"
 #include "cli/layout_arguments.h"
@@ -49,6 +50,18 @@ Result<std::optional<DevicePart>> read_part(const Arguments& arguments) {
   return std::optional(std::move(part));
 }
 
+/// KEY=VALUE, as often as given.
+Result<std::vector<std::pair<std::string, std::string>>> read_settings(const Arguments& arguments) {
+  std::vector<std::pair<std::string, std::string>> out;
+  for (const std::string& text : arguments.all("option")) {
+    size_t equals = text.find('=');
+    if (equals == text.npos || equals == 0)
+      return fail(Code::kInvalidArgument, "--option is KEY=VALUE").with_found("'" + text + "'");
+    out.emplace_back(text.substr(0, equals), text.substr(equals + 1));
+  }
+  return out;
+}
+
 Result<CopyRequest> request_of(const Invocation& invocation) {
   const Arguments& arguments = invocation.arguments;
   CopyRequest request;
@@ -79,6 +92,14 @@ Result<CopyRequest> request_of(const Invocation& invocation) {
   request.select.include = arguments.all("include");
   request.select.exclude = arguments.all("exclude");
   SHARDWRIGHT_ASSIGN(request.part, read_part(arguments));
+  SHARDWRIGHT_ASSIGN(request.settings, read_settings(arguments));
+  // By convention of reproducible builds; without it formats that note a time note none.
+  if (const char* epoch = std::getenv("SOURCE_DATE_EPOCH")) {
+    uint64_t seconds = 0;
+    std::string_view text = epoch;
+    std::from_chars(text.data(), text.data() + text.size(), seconds);
+    request.time_ns = checked_mul(seconds, 1'000'000'000).value_or(0);
+  }
   request.strict = arguments.has("strict");
   request.overwrite = arguments.has("overwrite");
   request.dry_run = arguments.has("dry-run");

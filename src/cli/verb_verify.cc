@@ -3,31 +3,12 @@
 
 #include "cli/json_output.h"
 #include "cli/progress.h"
-#include "cli/terminal.h"
 #include "cli/verbs.h"
 #include "shardwright/base/error_table.h"
 #include "shardwright/base/text.h"
 
 namespace shardwright::cli {
 namespace {
-
-void print_finding(Output& output, const Error& finding) {
-  std::string_view code = error_row(finding.code).name;
-  if (output.json()) {
-    json_line(output, Json{{"type", "finding"},
-                           {"code", code},
-                           {"path", json_or_null(finding.path)},
-                           {"tensor", json_or_null(finding.tensor)},
-                           {"offset", finding.offset == kNoOffset ? Json() : Json(finding.offset)},
-                           {"found", json_or_null(finding.found)},
-                           {"expected", json_or_null(finding.expected)},
-                           {"message", finding.message}});
-  } else {
-    output.line(output.styled(code, Style::kRed) + "  " + printable(finding.text()));
-    if (!finding.hint.empty()) output.line("  " + printable(finding.hint));
-  }
-  output.flush();
-}
 
 void print_summary(Output& output, const VerifyRequest& request, const VerifySummary& summary, double seconds) {
   if (output.json()) {

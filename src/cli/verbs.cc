@@ -1,5 +1,8 @@
 #include "cli/verbs.h"
 
+#include "cli/json_output.h"
+#include "cli/terminal.h"
+#include "shardwright/base/error_table.h"
 #include "shardwright/base/text.h"
 
 namespace shardwright::cli {
@@ -30,6 +33,24 @@ Where where_is(const Catalog& catalog, TensorId tensor) {
 
 std::string counted(uint64_t count, std::string_view noun) {
   return format_count(count) + " " + std::string(noun) + (count == 1 ? "" : "s");
+}
+
+void print_finding(Output& output, const Error& finding) {
+  std::string_view code = error_row(finding.code).name;
+  if (output.json()) {
+    json_line(output, Json{{"type", "finding"},
+                           {"code", code},
+                           {"path", json_or_null(finding.path)},
+                           {"tensor", json_or_null(finding.tensor)},
+                           {"offset", finding.offset == kNoOffset ? Json() : Json(finding.offset)},
+                           {"found", json_or_null(finding.found)},
+                           {"expected", json_or_null(finding.expected)},
+                           {"message", finding.message}});
+  } else {
+    output.line(output.styled(code, Style::kRed) + "  " + printable(finding.text()));
+    if (!finding.hint.empty()) output.line("  " + printable(finding.hint));
+  }
+  output.flush();
 }
 
 }  // namespace shardwright::cli

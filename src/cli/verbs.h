@@ -24,6 +24,9 @@ struct Where {
 };
 Where where_is(const Catalog& catalog, TensorId tensor);
 
+/// One line for people and what to do next, or one JSON object of type "finding".
+void print_finding(Output& output, const Error& finding);
+
 /// "1 tensor", "12 tensors".
 std::string counted(uint64_t count, std::string_view noun);
 

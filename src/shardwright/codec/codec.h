@@ -28,10 +28,30 @@ class Codec {
 
 /// One step of a chain as a format names it. Encoding applies a chain front to back, decoding back to front.
 struct CodecSpec {
-  std::string name;        ///< a row of codec_table: "zlib", "gzip", "shuffle", "fletcher32"
-  uint64_t parameter = 0;  ///< zlib, gzip: level; shuffle: element size in bytes
+  std::string name;  ///< a row of codec_table: "zlib", "zstd", "shuffle", ...
+  uint64_t parameter =
+      0;  ///< zlib, gzip, zstd: level (zstd: as int64_t); shuffle, transpose: element size in bytes; blosc: BloscParameters
+  std::vector<uint64_t> values{};  ///< transpose: extents of the decoded chunk, then the order of its dimensions
   bool operator==(const CodecSpec&) const = default;
 };
+
+/// How Blosc encodes, as CodecSpec::parameter. Decoding needs none of it.
+struct BloscParameters {
+  int level = 5, shuffle = 1;  ///< 0 to 9; 0 none, 1 bytes, 2 bits
+  int compressor = 0;          ///< Blosc's number: 0 blosclz, 1 lz4, 2 lz4hc, 3 snappy, 4 zlib, 5 zstd
+  uint32_t element_bytes = 1;
+  uint64_t pack() const {
+    return static_cast<uint64_t>(level) | static_cast<uint64_t>(shuffle) << 8 |
+           static_cast<uint64_t>(compressor) << 16 | uint64_t{element_bytes} << 32;
+  }
+  static BloscParameters unpack(uint64_t p) {
+    return {static_cast<int>(p & 255), static_cast<int>(p >> 8 & 255), static_cast<int>(p >> 16 & 255),
+            static_cast<uint32_t>(p >> 32)};
+  }
+};
+
+/// The index at the end of a zarr shard whose only chunk takes `bytes`: what codec "sharding_indexed" appends.
+Bytes shard_index_of_one(uint64_t bytes);
 
 struct CodecRow {
   std::string_view name, description;

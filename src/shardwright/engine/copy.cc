@@ -113,6 +113,12 @@ class Copy {
     write.name = target_.name;
     write.max_shard_bytes = target_.max_shard_bytes;
     write.strict = request_.strict;
+    write.settings = request_.settings;
+    write.time_ns = request_.time_ns;
+    if (!write.settings.empty() && target_.format != &kOrbax)
+      return fail(Code::kInvalidArgument, "this format has no options of its own")
+          .with_found(write.settings.front().first + "=" + write.settings.front().second)
+          .with_hint("--to orbax has them: compression, zarr, api, item");
     if (target_.format == &kKerasArchive) {
       bool there = std::ranges::find(target_.old_members, target_.name) != target_.old_members.end();
       if (!there && source_.format != &kKerasArchive)

@@ -43,6 +43,8 @@ struct CopyRequest {
   std::string format;                         ///< "" = by the target's name
   std::optional<uint64_t> max_shard_bytes{};  ///< none: one file for a named file, 5 GB for a directory or an index
   bool strict = false, overwrite = false, dry_run = false, manifest = false;
+  std::vector<std::pair<std::string, std::string>> settings{};  ///< WriteOptions::settings
+  uint64_t time_ns = 0;                                         ///< WriteOptions::time_ns
   Selection select{};
   /// Only this part is written: local shapes, with each tensor's whole shape and start in the metadata "shardwright.part" (see part.h).
   std::optional<DevicePart> part{};

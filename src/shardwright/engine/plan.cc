@@ -128,7 +128,8 @@ class Planner {
     DType stored = pieces.all().empty() ? DType::kU8 : plan_.from.encoding(pieces.all().front().encoding).stored;
     for (const auto& piece : pieces.all()) {
       const auto& encoding = plan_.from.encoding(piece.encoding);
-      if (piece.place.site != Place::kExtent && !encoding.chain.empty())
+      bool readable = piece.place.site == Place::kExtent || piece.place.site == Place::kLiteral;
+      if (!readable && !encoding.chain.empty())
         return fail(Code::kUnsupported, "encoded bytes must lie in an object").at_tensor(std::string(name));
       if (piece.place.site == Place::kCall && encodes)
         return fail(Code::kUnsupported, "a producer cannot feed an encoded piece yet").at_tensor(std::string(name));

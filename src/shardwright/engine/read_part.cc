@@ -167,7 +167,8 @@ Box chunk_box(const Piece& piece) {
 Status decode_piece(const Plan& plan, Store& store, const Piece& piece, MutableView slab, MutableView input,
                     const std::function<Result<bool>(uint64_t first, View values)>& flush) {
   const auto& encoding = plan.from.encoding(piece.encoding);
-  const auto& key = plan.from.objects()[piece.place.object].key;
+  bool literal = piece.place.site == Place::kLiteral;
+  const std::string key = literal ? "" : plan.from.objects()[piece.place.object].key;
   SHARDWRIGHT_ASSIGN(auto decoder, make_decoder(encoding.chain, encoding.decoded_bytes));
   uint64_t size = element_bytes(encoding.stored), capacity = slab.size() / size * size;
   // Elements past the last row that the tensor has are padding: decoded (checksums stand at the end) and dropped.
@@ -193,14 +194,19 @@ Status decode_piece(const Plan& plan, Store& store, const Piece& piece, MutableV
   };
   for (uint64_t at = 0; more;) {
     uint64_t take = std::min<uint64_t>(input.size(), piece.place.length - at);
-    ReadOp op{key, piece.place.offset + at, input.first(take)};
-    SHARDWRIGHT_TRY(store.read({&op, 1}));
+    View encoded = literal ? plan.from.literal(piece.place).subspan(at, take) : View(input).first(take);
+    if (!literal) {
+      ReadOp op{key, piece.place.offset + at, input.first(take)};
+      SHARDWRIGHT_TRY(store.read({&op, 1}));
+    }
     at += take;
     bool last = at == piece.place.length;
-    auto status = decoder->push(View(input).first(take), last, emit);
+    auto status = decoder->push(encoded, last, emit);
     if (!status.ok()) {
-      status.error().path = store.describe(key);
-      status.error().offset = piece.place.offset;
+      if (!literal) {
+        status.error().path = store.describe(key);
+        status.error().offset = piece.place.offset;
+      }
       return status;
     }
     if (last) return flush_held();

@@ -153,9 +153,10 @@ Result<Target> resolve_target(const CopyRequest& request, const Checkpoint& sour
   bool sharded = named == nullptr || named->sharded;
   target.is_directory = named == nullptr;
   if (named == nullptr && format != "safetensors") {
+    // A format without a rule is a directory of its own.
     auto rule = std::ranges::find_if(kNameRules, [&](const NameRule& row) { return row.format == format; });
-    target.name = rule->default_name;
-    sharded = rule->sharded;
+    target.name = rule == std::end(kNameRules) ? "" : rule->default_name;
+    sharded = rule == std::end(kNameRules) || rule->sharded;
   } else if (named != nullptr) {
     target.name = file;
   }

@@ -156,7 +156,7 @@ void place_sources(const Plan& plan, Part& part, uint64_t& at) {
   for (const Piece* piece : part.pieces->cutting(part.box)) {
     Source source{piece, *intersect(piece->box, part.box), at, 0};
     const auto& encoding = plan.from.encoding(piece->encoding);
-    if (piece->place.site == Place::kExtent && !encoding.chain.empty()) {
+    if (!encoding.chain.empty()) {
       source.scratch_bytes = round_up(std::min(encoding.decoded_bytes, plan.part_limit), 64) + kReadAhead;
       decode_bytes = std::max(decode_bytes, source.scratch_bytes + plan.decode_windows[piece->encoding]);
     } else if (piece->place.site == Place::kExtent) {

@@ -5,7 +5,7 @@
 namespace shardwright {
 namespace {
 
-constexpr std::string_view kMagic = "SWCAT001";
+constexpr std::string_view kMagic = "SWCAT002";
 
 class Out {
  public:
@@ -149,6 +149,7 @@ Status get_encodings(In& in, CatalogBuilder& builder, size_t& encodings) {
     for (size_t s = 0; s < steps && !in.bad; ++s) {
       std::string codec(in.text());
       encoding.chain.push_back({std::move(codec), in.number<uint64_t>()});
+      for (size_t v = in.count(8); v-- > 0 && !in.bad;) encoding.chain.back().values.push_back(in.number<uint64_t>());
     }
     if (!in.bad && builder.add_encoding(encoding) != i) return refuse();
   }
@@ -194,6 +195,8 @@ Bytes Catalog::serialize() const {
     for (const auto& step : encoding.chain) {
       out.text(step.name);
       out.number(step.parameter);
+      out.number<uint64_t>(step.values.size());
+      for (uint64_t value : step.values) out.number(value);
     }
   }
   out.number<uint64_t>(size());

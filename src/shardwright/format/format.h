@@ -62,7 +62,10 @@ struct WriteOptions {
   std::string name;  ///< file name below the target directory ("x.weights.json"); "" = the directory's standard names
   uint64_t max_shard_bytes = kUnknown;  ///< kUnknown: one file
   bool strict = false;                  ///< a tensor over the limit is an error instead of a warning
-  Store* base_store = nullptr;          ///< .keras: the existing archive whose other members are kept
+  std::vector<std::pair<std::string, std::string>>
+      settings{};        ///< what only one format knows, by name ("compression", "zstd"); see its docs
+  uint64_t time_ns = 0;  ///< for formats that note when they were written; 0: no time, so equal input gives equal bytes
+  Store* base_store = nullptr;  ///< .keras: the existing archive whose other members are kept
   std::string base_key;
 };
 
@@ -118,6 +121,8 @@ extern const Format kSafetensors;   ///< safetensors_format.cc: one file, or the
 extern const Format kKerasH5;       ///< keras_format.cc: X.weights.h5
 extern const Format kKerasSharded;  ///< keras_format.cc: X.weights.json + X_00000.weights.h5 ...
 extern const Format kKerasArchive;  ///< keras_format.cc: X.keras
+extern const Format kOrbax;         ///< orbax_format.cc: a JAX training state
+extern const Format kZarr;          ///< zarr_format.cc: zarr 2 and 3, read only
 extern const Format kHdf5;          ///< hdf5_format.cc: any other HDF5 file, read only
 
 /// A path a user gave, opened: store, key, row and catalogue.

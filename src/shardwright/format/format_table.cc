@@ -7,7 +7,8 @@ namespace shardwright {
 namespace {
 
 // Order matters where two rows are equally sure.
-constexpr std::array<const Format*, 5> kTable = {&kSafetensors, &kKerasSharded, &kKerasArchive, &kKerasH5, &kHdf5};
+constexpr std::array<const Format*, 7> kTable = {&kSafetensors, &kKerasSharded, &kKerasArchive, &kKerasH5,
+                                                 &kOrbax,       &kZarr,         &kHdf5};
 
 }  // namespace
 

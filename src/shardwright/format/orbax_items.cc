@@ -1,0 +1,262 @@
+// Which tree an Orbax checkpoint to be written has.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <unordered_map>
+
+#include "shardwright/base/text.h"
+#include "shardwright/format/orbax_draft.h"
+#include "shardwright/format/zarr_metadata.h"
+
+namespace shardwright {
+namespace {
+
+constexpr std::string_view kStandardHandler =
+    "orbax.checkpoint._src.handlers.standard_checkpoint_handler.StandardCheckpointHandler";
+constexpr std::string_view kVersion1Handler =
+    "orbax.checkpoint.experimental.v1._src.handlers.pytree_handler.PyTreeHandler";
+
+const Json& member(const Json& object, std::string_view key) {
+  static const Json kNull;
+  auto at = object.is_object() ? object.find(std::string(key)) : object.end();
+  return !object.is_object() || at == object.end() ? kNull : *at;
+}
+
+/// URL-safe, padded: how `_sharding` spells a name.
+std::string base64url(std::string_view text) {
+  constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+  std::string out;
+  for (size_t i = 0; i < text.size(); i += 3) {
+    uint32_t bits = 0;
+    size_t count = std::min<size_t>(3, text.size() - i);
+    for (size_t k = 0; k < 3; ++k) bits = bits << 8 | (k < count ? static_cast<unsigned char>(text[i + k]) : 0u);
+    for (size_t k = 0; k < 4; ++k) out += k <= count ? kDigits[bits >> (18 - 6 * k) & 63] : '=';
+  }
+  return out;
+}
+
+/// A leaf as kept in the value; its write shape, if any.
+std::optional<std::pair<OrbaxLeaf, std::vector<int64_t>>> kept_leaf(const Json& json) {
+  if (!json.is_array() || json.size() < 3 || !json[0].is_array() || !json[1].is_string() || !json[2].is_boolean())
+    return std::nullopt;
+  std::pair<OrbaxLeaf, std::vector<int64_t>> out;
+  for (const auto& key : json[0]) {
+    if (key.is_string())
+      out.first.path.push_back({key.get<std::string>()});
+    else if (key.is_array() && key.size() == 1 && key[0].is_string())
+      out.first.path.push_back({key[0].get<std::string>(), OrbaxKey::kSequence});
+    else
+      return std::nullopt;
+  }
+  out.first.type = json[1].get<std::string>();
+  out.first.skipped = json[2].get<bool>();
+  if (json.size() > 3 && json[3].is_array())
+    for (const auto& extent : json[3]) out.second.push_back(extent.is_number_integer() ? extent.get<int64_t>() : 0);
+  return out;
+}
+
+class ItemMaker {
+ public:
+  ItemMaker(const Catalog& want, OrbaxItem item, const Json& kept, bool zarr3)
+      : want_(want), item_(std::move(item)), kept_(kept), zarr3_(zarr3) {}
+
+  Result<OrbaxItem> make(std::vector<std::string>& warnings) {
+    for (size_t i = 0; i < item_.names.size(); ++i) {
+      by_name_[item_.names[i]] = i;
+      if (!is_utf8(item_.names[i]))
+        return fail(Code::kUnsupported, "Orbax cannot hold a name that is not UTF-8").at_tensor(item_.names[i]);
+      auto shape = want_.spec(item_.tensors[i]).shape;
+      auto& chunk = item_.chunks.emplace_back(shape.begin(), shape.end());
+      for (auto& extent : chunk) extent = std::max<int64_t>(extent, 1);
+    }
+    SHARDWRIGHT_TRY(choose_types());
+    if (!take_kept_tree()) make_tree(warnings);
+    item_.tree.use_ocdbt = true;
+    item_.tree.zarr3 = zarr3_;
+    item_.tree.missing_is_error = true;
+    return std::move(item_);
+  }
+
+ private:
+  Status choose_types() {
+    const Json& small = member(kept_, "types");
+    for (size_t i = 0; i < item_.tensors.size(); ++i) {
+      auto spec = want_.spec(item_.tensors[i]);
+      std::string type = zarr_type_name(spec.dtype, zarr3_);
+      if (type.empty())
+        return fail(Code::kUnsupported, fmt::format("zarr has no type {}", dtype_row(spec.dtype).name))
+            .at_tensor(std::string(spec.name))
+            .with_hint("--dtype casts it on the way");
+      const Json& stored_as = member(small, item_.names[i]);
+      ZarrArray array;
+      if (stored_as.is_string() && detail::set_zarr_type(array, stored_as.get<std::string>()).ok() &&
+          array.dtype == spec.dtype)
+        type = stored_as.get<std::string>();
+      item_.types.push_back(std::move(type));
+    }
+    return {};
+  }
+
+  /// The tree the tensors came from, if every one of them is in it.
+  bool take_kept_tree() {
+    const Json& leaves = member(kept_, "leaves");
+    if (!leaves.is_array()) return false;
+    std::vector<std::pair<OrbaxLeaf, std::vector<int64_t>>> all;
+    size_t matched = 0, arrays = 0;
+    for (const auto& json : leaves) {
+      auto leaf = kept_leaf(json);
+      if (!leaf) return false;
+      arrays += leaf->first.has_array();
+      matched += leaf->first.has_array() && by_name_.contains(leaf->first.name());
+      all.push_back(std::move(*leaf));
+    }
+    if (matched != item_.tensors.size()) return false;
+    const Json &sharding = member(kept_, "sharding"), &strings = member(kept_, "strings"),
+               &random = member(kept_, "random_keys");
+    for (auto& [leaf, write_shape] : all) {
+      std::string name = leaf.name();
+      if (!leaf.has_array()) {
+        // A part of a tree has no use for the empty nodes of the rest.
+        if (arrays != matched) continue;
+        if (leaf.type == "string" && member(strings, name).is_string()) item_.strings[name] = member(strings, name);
+        item_.tree.leaves.push_back(std::move(leaf));
+        continue;
+      }
+      auto at = by_name_.find(name);
+      if (at == by_name_.end()) continue;
+      if (member(random, name).is_string()) item_.random_keys[name] = member(random, name).get<std::string>();
+      std::string encoded = base64url(name);
+      if (leaf.type == "jax.Array") {
+        // Without a sharding Orbax does not restore it as one unasked.
+        if (member(sharding, encoded).is_string())
+          item_.sharding[encoded] = member(sharding, encoded);
+        else if (!item_.random_keys.contains(name))
+          leaf.type = "np.ndarray";
+        take_chunk(at->second, write_shape);
+      }
+      item_.tree.leaves.push_back(std::move(leaf));
+    }
+    if (arrays == matched) item_.tree.rich_types = member(kept_, "rich_types");
+    item_.tree.custom = member(kept_, "custom");
+    return true;
+  }
+
+  /// As it was cut before, where that divides it.
+  void take_chunk(size_t i, const std::vector<int64_t>& write_shape) {
+    auto shape = want_.spec(item_.tensors[i]).shape;
+    if (write_shape.size() != shape.size()) return;
+    uint64_t chunks = 1;
+    for (size_t d = 0; d < shape.size(); ++d) {
+      if (write_shape[d] < 1 || shape[d] % write_shape[d] != 0) return;
+      chunks *= static_cast<uint64_t>(shape[d] / write_shape[d]);
+    }
+    constexpr uint64_t kMostChunks = 1 << 16;
+    if (chunks >= 1 && chunks <= kMostChunks) item_.chunks[i] = write_shape;
+  }
+
+  void make_tree(std::vector<std::string>& warnings) {
+    bool nested = true;
+    auto paths = orbax_paths_of_names(item_.names, nested);
+    if (!nested)
+      warnings.push_back("a name is the beginning of another: the tree is one dict of whole names, not nested by '.'");
+    for (auto& path : paths) item_.tree.leaves.push_back({std::move(path), "np.ndarray"});
+  }
+
+  const Catalog& want_;
+  OrbaxItem item_;
+  const Json& kept_;
+  const bool zarr3_;
+  std::unordered_map<std::string, size_t> by_name_;
+};
+
+/// Items that the names of all tensors begin with; empty when they do not.
+std::map<std::string, OrbaxItem> split_by_item(const Catalog& want, const Json& items) {
+  std::map<std::string, OrbaxItem> out;
+  if (!items.is_object() || items.size() < 2) return out;
+  for (const auto& [name, kept] : items.items()) out[name].name = name;
+  for (TensorId id = 0; id < want.size(); ++id) {
+    auto name = want.spec(id).name;
+    auto item = out.find(std::string(name.substr(0, name.find('/'))));
+    if (item == out.end() || item->first.size() == name.size()) return {};
+    item->second.tensors.push_back(id);
+    item->second.names.emplace_back(name.substr(item->first.size() + 1));
+  }
+  return out;
+}
+
+}  // namespace
+
+Result<OrbaxSettings> OrbaxSettings::parse(const std::vector<std::pair<std::string, std::string>>& options) {
+  OrbaxSettings out;
+  bool level_given = false, zarr_given = false;
+  for (const auto& [key, value] : options) {
+    auto wrong = [&, name = key, found = value](const char* expected) {
+      return fail(Code::kInvalidArgument, "format orbax has no such option")
+          .with_found(name + "=" + found)
+          .with_expected(expected);
+    };
+    if (key == "compression") {
+      out.zstd = value != "none";
+      if (value.starts_with("zstd:")) {
+        auto [end, problem] = std::from_chars(value.data() + 5, value.data() + value.size(), out.level);
+        if (problem != std::errc() || end != value.data() + value.size() || out.level < -131072 || out.level > 22)
+          return wrong("compression=zstd:1");
+        level_given = true;
+      } else if (value != "none" && value != "zstd") {
+        return wrong("compression=none, zstd or zstd:LEVEL");
+      }
+    } else if (key == "zarr") {
+      if (value != "2" && value != "3") return wrong("zarr=2 or 3");
+      out.zarr3 = value == "3";
+      zarr_given = true;
+    } else if (key == "api") {
+      if (value != "v0" && value != "v1") return wrong("api=v0 or v1");
+      out.version1 = value == "v1";
+    } else if (key == "item") {
+      if (value.find('/') != value.npos || (!value.empty() && !is_safe_relative_path(value)))
+        return wrong("item=NAME, a plain name");
+      out.item = value;
+    } else {
+      return wrong("compression, zarr, api or item");
+    }
+  }
+  // As each API writes by itself.
+  if (out.version1 && !zarr_given) out.zarr3 = true;
+  if (out.version1 && out.item.empty()) out.item = "state";
+  if (!level_given) out.level = out.zarr3 ? 3 : 1;
+  return out;
+}
+
+Result<std::vector<OrbaxItem>> plan_orbax_items(const Catalog& want, const OrbaxSettings& settings,
+                                                std::vector<std::string>& warnings) {
+  Json kept = Json::object();
+  if (const Value* value = want.value(kOrbaxValue)) {
+    SHARDWRIGHT_ASSIGN(kept, parse_json(value->data));
+  }
+  const Json& items = member(kept, "items");
+  auto parts =
+      settings.item.empty() || settings.version1 ? split_by_item(want, items) : std::map<std::string, OrbaxItem>();
+  if (parts.empty()) {
+    OrbaxItem& whole = parts[settings.item];
+    whole.name = settings.item;
+    for (TensorId id = 0; id < want.size(); ++id) {
+      whole.tensors.push_back(id);
+      whole.names.emplace_back(want.spec(id).name);
+    }
+  }
+  std::vector<OrbaxItem> out;
+  for (auto& [name, item] : parts) {
+    const Json& of_item = parts.size() > 1 ? member(items, name) : member(items, "");
+    item.directory = name.empty() ? "" : name + "/";
+    const Json& handler = member(of_item, "handler");
+    item.handler = settings.version1 ? kVersion1Handler : kStandardHandler;
+    if (handler.is_string() && !settings.version1 && parts.size() > 1) item.handler = handler.get<std::string>();
+    if (item.tensors.empty() && !member(of_item, "leaves").is_array()) continue;
+    SHARDWRIGHT_ASSIGN(auto made, ItemMaker(want, std::move(item), of_item, settings.zarr3).make(warnings));
+    out.push_back(std::move(made));
+  }
+  return out;
+}
+
+}  // namespace shardwright

@@ -1,0 +1,177 @@
+#include "shardwright/format/orbax_layout.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <map>
+#include <set>
+
+#include "shardwright/base/text.h"
+#include "shardwright/format/zarr_values.h"
+#include "shardwright/store/ocdbt_format.h"
+
+namespace shardwright {
+namespace {
+
+bool has(Store& store, std::string_view key) {
+  auto size = store.size(key);
+  return size.ok() && size->has_value();
+}
+
+std::string_view first_part(std::string_view key) { return key.substr(0, key.find('/')); }
+std::string_view last_part(std::string_view key) { return key.substr(key.rfind('/') + 1); }
+
+/// Directories that hold one item each, by what lies in them.
+std::map<std::string, OrbaxLayout::Item> items_in(const std::vector<std::string>& keys) {
+  std::map<std::string, OrbaxLayout::Item> items;
+  for (const auto& key : keys) {
+    auto slash = key.find('/');
+    if (slash == key.npos) continue;
+    std::string name = key.substr(0, slash);
+    auto rest = std::string_view(key).substr(slash + 1);
+    bool tree = rest == kOrbaxTree, ocdbt = rest == kOcdbtManifest;
+    // An item of one array has neither: `checkpoint/.zarray`.
+    bool arrays = is_zarr_metadata_key(rest) && std::count(rest.begin(), rest.end(), '/') == 1;
+    if (!tree && !ocdbt && !arrays) continue;
+    auto& item = items[name];
+    item.name = name;
+    item.directory = name + "/";
+    item.tree = item.tree || tree;
+    item.ocdbt = item.ocdbt || ocdbt;
+  }
+  return items;
+}
+
+/// The number at the end of a step's name: "100", "ckpt_000005".
+std::optional<uint64_t> step_number(std::string_view name) {
+  size_t digits = name.size();
+  while (digits > 0 && name[digits - 1] >= '0' && name[digits - 1] <= '9') --digits;
+  uint64_t number = 0;
+  auto [end, problem] = std::from_chars(name.data() + digits, name.data() + name.size(), number);
+  bool plain = digits == 0 || name[digits - 1] == '_';
+  if (digits == name.size() || problem != std::errc() || !plain) return std::nullopt;
+  return number;
+}
+
+/// Names of directories that hold a step: its metadata, or a commit file and items.
+std::map<uint64_t, std::string> steps_in(const std::vector<std::string>& keys) {
+  std::map<uint64_t, std::string> steps;
+  for (const auto& key : keys) {
+    auto name = first_part(key);
+    if (name.size() + 1 >= key.size() || name.find(kOrbaxTemporary) != name.npos) continue;
+    auto rest = std::string_view(key).substr(name.size() + 1);
+    bool mark = rest == kOrbaxStep || rest == kOrbaxTree ||
+                (last_part(rest) == kOrbaxTree && first_part(rest).size() + 1 + kOrbaxTree.size() == rest.size());
+    if (!mark) continue;
+    if (auto number = step_number(name)) steps[*number] = std::string(name);
+  }
+  return steps;
+}
+
+bool is_temporary(std::string_view shown) {
+  // The directory itself, or an item within a step that is being written.
+  for (int part = 0; part < 2 && !shown.empty(); ++part) {
+    while (shown.ends_with('/')) shown.remove_suffix(1);
+    if (last_part(shown).find(kOrbaxTemporary) != shown.npos) return true;
+    auto slash = shown.rfind('/');
+    shown = slash == shown.npos ? "" : shown.substr(0, slash);
+  }
+  return false;
+}
+
+Error unfinished(Store& store) {
+  return fail(Code::kCorrupt, "an Orbax save that was never finished")
+      .at_path(store.describe(""))
+      .with_hint("take the last finished one; what is here may be cut off anywhere");
+}
+
+Error directory_of_steps(Store& store, const std::map<uint64_t, std::string>& steps) {
+  return fail(Code::kUnsupported, fmt::format("a directory of {} Orbax steps, not a checkpoint", steps.size()))
+      .at_path(store.describe(""))
+      .with_hint("name a step: the newest is " + store.describe(steps.rbegin()->second));
+}
+
+}  // namespace
+
+Confidence sniff_orbax(Store& store, std::string_view at) {
+  if (!at.empty()) return Confidence::kNo;
+  for (auto mark : {kOrbaxTree, kOrbaxStep, kOrbaxVersion1})
+    if (has(store, mark)) return Confidence::kCertain;
+  if (has(store, kOcdbtManifest)) return Confidence::kNo;  // zarr
+  auto keys = store.list("");
+  if (!keys.ok()) return Confidence::kNo;
+  if (!steps_in(*keys).empty()) return Confidence::kName;
+  for (const auto& [name, item] : items_in(*keys))
+    if (item.tree) return Confidence::kName;
+  return Confidence::kNo;
+}
+
+Result<OrbaxLayout> find_orbax_layout(Store& store, const OpenOptions& options) {
+  OrbaxLayout layout;
+  if (is_temporary(store.describe(""))) return unfinished(store);
+  if (has(store, kOrbaxStep)) {
+    SHARDWRIGHT_ASSIGN(Bytes text, read_object(store, kOrbaxStep, options.max_metadata_bytes));
+    auto step = parse_orbax_step(text_of(text));
+    if (!step.ok()) return std::move(step.error()).at_path(store.describe(kOrbaxStep));
+    layout.step = std::move(*step);
+    layout.has_step = true;
+    if (!layout.step.committed && !has(store, kOrbaxCommit)) return unfinished(store);
+  }
+  OrbaxLayout::Item whole{"", "", has(store, kOcdbtManifest), has(store, kOrbaxTree)};
+  if (whole.ocdbt || whole.tree) {
+    layout.items.push_back(std::move(whole));
+    return layout;
+  }
+  SHARDWRIGHT_ASSIGN(auto keys, store.list(""));
+  for (const auto& key : keys)
+    if (first_part(key).find(kOrbaxTemporary) != std::string_view::npos && layout.has_step) return unfinished(store);
+  if (!layout.has_step)
+    if (auto steps = steps_in(keys); !steps.empty()) return directory_of_steps(store, steps);
+  auto items = items_in(keys);
+  if (items.empty() && std::ranges::any_of(keys, [](const auto& key) { return is_zarr_metadata_key(key); })) {
+    layout.items.push_back({"", "", false, false});  // arrays without a tree, at the root
+    return layout;
+  }
+  for (auto& [name, item] : items) layout.items.push_back(item);
+  for (const auto& key : keys) {
+    bool ours =
+        key.find('/') == key.npos || last_part(key) == kOrbaxCommit || items.contains(std::string(first_part(key)));
+    if (!ours) layout.others.push_back(key);
+  }
+  if (layout.items.empty())
+    return fail(Code::kNotFound, "an Orbax checkpoint without arrays")
+        .at_path(store.describe(""))
+        .with_expected(fmt::format("{} or {}, here or in the directory of an item", kOcdbtManifest, kOrbaxTree));
+  return layout;
+}
+
+std::vector<std::string> orbax_members(Store& store, std::string_view) {
+  auto keys = store.list("");
+  if (!keys.ok()) return {};
+  constexpr std::string_view kFiles[] = {kOrbaxTree,   kOrbaxStep,     kOrbaxSharding, kOrbaxStrings,
+                                         kOrbaxCommit, kOrbaxVersion1, kOcdbtManifest};
+  constexpr std::string_view kDirectories[] = {"d/", "array_metadatas/", "ocdbt_data/", "ocdbt_meta/"};
+  std::set<std::string, std::less<>> arrays;
+  for (const auto& key : *keys)
+    if (is_zarr_metadata_key(key)) arrays.insert(key.substr(0, key.rfind('/') + 1));
+  auto ours = [&](std::string_view key) {
+    if (std::ranges::find(kFiles, last_part(key)) != std::end(kFiles)) return true;
+    if (key.starts_with("ocdbt.process_") || key.find("/ocdbt.process_") != key.npos) return true;
+    for (auto directory : kDirectories)
+      if (key.starts_with(directory) || key.find("/" + std::string(directory)) != key.npos) return true;
+    for (size_t slash = key.find('/'); slash != key.npos; slash = key.find('/', slash + 1))
+      if (arrays.contains(key.substr(0, slash + 1))) return true;
+    return last_part(key).starts_with("manifest.") && last_part(key).size() == 25;
+  };
+  std::vector<std::string> out;
+  for (auto& key : *keys)
+    if (ours(key)) out.push_back(std::move(key));
+  // By which its readers begin.
+  for (auto entry : {kOcdbtManifest, kOrbaxTree, kOrbaxStep})
+    if (auto found = std::find(out.begin(), out.end(), entry); found != out.end())
+      std::rotate(out.begin(), found, found + 1);
+  return out;
+}
+
+}  // namespace shardwright

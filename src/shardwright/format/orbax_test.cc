@@ -1,0 +1,212 @@
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+
+#include "shardwright/format/draft_suite.h"
+#include "shardwright/format/orbax_draft.h"
+#include "shardwright/format/orbax_layout.h"
+#include "shardwright/store/testing.h"
+
+namespace shardwright {
+namespace {
+
+namespace fs = std::filesystem;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing_support::TemporaryDirectory;
+using testing_support::write_file;
+
+std::string sample(const std::string& name) { return std::string(SHARDWRIGHT_TEST_DATA) + "/orbax/" + name; }
+
+Result<Catalog> open_at(const std::string& path) {
+  SHARDWRIGHT_ASSIGN(auto store, open_file_store(path));
+  EXPECT_EQ(sniff_format(*store, ""), &kOrbax) << path;
+  return kOrbax.open(*store, "", {});
+}
+
+std::vector<std::string> names_of(const Catalog& catalog) {
+  std::vector<std::string> names;
+  for (TensorId id = 0; id < catalog.size(); ++id) {
+    auto spec = catalog.spec(id);
+    names.push_back(std::string(spec.name) + " " + std::string(dtype_row(spec.dtype).name) + shape_text(spec.shape));
+  }
+  return names;
+}
+
+/// A copy that can be broken.
+struct Copy {
+  TemporaryDirectory directory;
+  explicit Copy(const std::string& name) { fs::copy(sample(name), path(), fs::copy_options::recursive); }
+  std::string path() const { return directory.at("c"); }
+  std::string at(const std::string& name) const { return path() + "/" + name; }
+};
+
+TEST(Orbax, NamesTypesAndShapesOfTheSamples) {
+  auto whole = open_at(sample("default_ocdbt_zarr2"));
+  ASSERT_TRUE(whole.ok()) << whole.error().text();
+  EXPECT_THAT(names_of(*whole), ElementsAre("count I64[]", "lr F64[]", "np F64[5]", "params.dense.bias F32[12]",
+                                            "params.dense.kernel F32[8, 12]", "params.layers.0 I32[3, 2]",
+                                            "params.layers.1 I8[2]", "step I32[]"));
+  Json kept = parse_json(whole->value(kOrbaxValue)->data).value();
+  EXPECT_EQ(kept["items"][""]["leaves"].size(), 10u);  // an empty dict and None are no arrays
+  auto items = open_at(sample("v1_checkpointables"));
+  ASSERT_TRUE(items.ok()) << items.error().text();
+  EXPECT_THAT(names_of(*items), ::testing::Contains(::testing::StartsWith("cfg/lr ")));
+  EXPECT_THAT(names_of(*items), ::testing::Contains(::testing::StartsWith("params/")));
+  auto step = open_at(sample("manager/10"));
+  ASSERT_TRUE(step.ok()) << step.error().text();
+  EXPECT_EQ(step->side_files().size(), 2u);  // JSON and metrics
+  EXPECT_THAT(step->value("metadata")->data, HasSubstr("step10"));
+  for (const char* name : {"bfloat16", "indirect", "manager/20/state", "manager_single/ckpt_000005",
+                           "multiprocess_2x4/1", "no_ocdbt_zarr2", "no_ocdbt_zarr3", "prng", "prng_handler",
+                           "sharded_2x4", "v1_pytree", "v1_training/1", "zarr3_ocdbt", "zarr3_subchunk"}) {
+    auto opened = open_at(sample(name));
+    ASSERT_TRUE(opened.ok()) << name << ": " << opened.error().text();
+    EXPECT_GT(opened->size(), 0u) << name;
+  }
+}
+
+TEST(Orbax, RandomKeysKeepTheirImplementation) {
+  auto keys = open_at(sample("prng"));
+  ASSERT_TRUE(keys.ok());
+  EXPECT_THAT(names_of(*keys), ::testing::Contains("k U32[2]"));
+  EXPECT_THAT(keys->value(kOrbaxValue)->data, HasSubstr(R"("random_keys":{"k":"threefry2x32"})"));
+}
+
+TEST(Orbax, UnfinishedSavesAreRefused) {
+  Copy copy("default_ocdbt_zarr2");
+  fs::rename(copy.path(), copy.path() + ".orbax-checkpoint-tmp");
+  auto opened = open_at(copy.path() + ".orbax-checkpoint-tmp");
+  ASSERT_FALSE(opened.ok());
+  EXPECT_THAT(opened.error().message, HasSubstr("never finished"));
+  Copy later("default_ocdbt_zarr2");
+  auto text = testing_support::read_file(later.at("_CHECKPOINT_METADATA"));
+  auto at = text.find("\"commit_timestamp_nsecs\": ") + 26;
+  write_file(later.at("_CHECKPOINT_METADATA"), text.substr(0, at) + "null" + text.substr(text.find(',', at)));
+  EXPECT_TRUE(open_at(later.path()).ok());  // the commit file says that it is whole
+  fs::remove(later.at("commit_success.txt"));
+  EXPECT_FALSE(open_at(later.path()).ok());
+  // Without the file alone: releases before 0.12.3 had none.
+  Copy old("default_ocdbt_zarr2");
+  fs::remove(old.at("commit_success.txt"));
+  EXPECT_TRUE(open_at(old.path()).ok());
+}
+
+TEST(Orbax, ADirectoryOfStepsNamesTheNewest) {
+  auto opened = open_at(sample("manager"));
+  ASSERT_FALSE(opened.ok());
+  EXPECT_EQ(opened.error().code, Code::kUnsupported);
+  EXPECT_THAT(opened.error().hint, HasSubstr("/20"));
+}
+
+TEST(Orbax, WhatIsMissingIsNamed) {
+  Copy tree("sharded_2x4");
+  fs::remove(tree.at("_METADATA"));
+  auto flat = open_at(tree.path());
+  ASSERT_TRUE(flat.ok()) << flat.error().text();
+  EXPECT_EQ(flat->size(), open_at(sample("sharded_2x4"))->size());  // names from storage
+  Copy manifest("sharded_2x4");
+  fs::remove(manifest.at("manifest.ocdbt"));
+  EXPECT_EQ(open_at(manifest.path()).error().code, Code::kNotFound);
+  Copy data("indirect");
+  fs::remove(data.at("ocdbt.process_0/d/54e0e5c3699696b5fd5a3d87553ac517"));
+  auto gone = open_at(data.path());
+  ASSERT_FALSE(gone.ok());
+  EXPECT_THAT(gone.error().path, HasSubstr("54e0e5c3"));
+  Copy chunk("no_ocdbt_zarr2");
+  fs::remove(chunk.at("params.dense.kernel/1.1"));
+  auto hole = open_at(chunk.path());
+  ASSERT_FALSE(hole.ok());
+  EXPECT_THAT(hole.error().path, HasSubstr("params.dense.kernel/1.1"));
+  // An old checkpoint does not store what equals the fill value.
+  auto text = testing_support::read_file(chunk.at("_METADATA"));
+  auto at = text.find("\"store_array_data_equal_to_fill_value\": true");
+  write_file(chunk.at("_METADATA"), text.substr(0, at) + "\"x\": true" + text.substr(at + 44));
+  EXPECT_TRUE(open_at(chunk.path()).ok());
+}
+
+TEST(Orbax, CollidingNamesAreRefused) {
+  auto leaf = [](const char* keys) {
+    return std::string(R"({"key_metadata":)") + keys +
+           R"(,"value_metadata":{"value_type":"np.ndarray","skip_deserialize":false}})";
+  };
+  auto tree =
+      parse_orbax_tree(R"({"tree_metadata":{"1":)" + leaf(R"([{"key":"a","key_type":2},{"key":"b","key_type":2}])") +
+                       R"(,"2":)" + leaf(R"([{"key":"a.b","key_type":2}])") + "}}");
+  ASSERT_FALSE(tree.ok());
+  EXPECT_EQ(tree.error().tensor, "a.b");
+  for (const char* bad :
+       {"[]", "{}", R"({"tree_metadata":{"1":{}}})",
+        R"({"tree_metadata":{"1":{"key_metadata":[{"key":"a","key_type":3}],"value_metadata":{"value_type":"x"}}}})"})
+    EXPECT_EQ(parse_orbax_tree(bad).error().code, Code::kCorrupt) << bad;
+}
+
+TEST(Orbax, PathsAreSpelledAsPythonDoes) {
+  EXPECT_EQ(orbax_path_repr({{"a"}}), "('a',)");
+  EXPECT_EQ(orbax_path_repr({{"params"}, {"0", OrbaxKey::kSequence}}), "('params', '0')");
+  EXPECT_EQ(orbax_path_repr({}), "()");
+  EXPECT_EQ(orbax_path_repr({{"it's"}}), R"(("it's",))");
+  EXPECT_EQ(orbax_path_repr({{"'\"\\\n\x01"}}), R"(('\'"\\\n\x01',))");
+}
+
+TEST(Orbax, TreesOfNames) {
+  bool nested = false;
+  auto paths = orbax_paths_of_names({"a.b", "a.c.d", "e"}, nested);
+  EXPECT_TRUE(nested);
+  EXPECT_EQ(paths[1], (OrbaxPath{{"a"}, {"c"}, {"d"}}));
+  paths = orbax_paths_of_names({"a.b", "a"}, nested);
+  EXPECT_FALSE(nested);
+  EXPECT_EQ(paths[0], (OrbaxPath{{"a.b"}}));
+  paths = orbax_paths_of_names({"..", "x."}, nested);
+  EXPECT_TRUE(nested);
+  EXPECT_EQ(paths[0].size(), 3u);
+}
+
+TEST(Orbax, OptionsAreChecked) {
+  EXPECT_EQ(OrbaxSettings::parse({{"zarr", "3"}, {"compression", "zstd"}})->level, 3);
+  EXPECT_EQ(OrbaxSettings::parse({{"compression", "zstd:-7"}})->level, -7);
+  EXPECT_EQ(OrbaxSettings::parse({{"api", "v1"}})->item, "state");
+  for (const auto& [key, value] : std::vector<std::pair<std::string, std::string>>{{"compression", "gzip"},
+                                                                                   {"compression", "zstd:99"},
+                                                                                   {"zarr", "4"},
+                                                                                   {"api", "v2"},
+                                                                                   {"item", "a/b"},
+                                                                                   {"item", ".."},
+                                                                                   {"level", "1"}})
+    EXPECT_EQ(OrbaxSettings::parse({{key, value}}).error().code, Code::kInvalidArgument) << key << "=" << value;
+}
+
+/// Writes what a draft says, opens it, and compares.
+void round_trip(const Catalog& want, const WriteOptions& options, std::vector<std::string> expected) {
+  auto draft = draft_orbax(want, options);
+  ASSERT_TRUE(draft.ok()) << draft.error().text();
+  auto files = testing::materialise(**draft, [&](TensorId id) { return testing::pattern(id, want.spec(id).nbytes()); });
+  TemporaryDirectory directory;
+  for (const auto& [key, bytes] : files) write_file(directory.at(key), text_of(bytes));
+  auto opened = open_at(directory.path());
+  ASSERT_TRUE(opened.ok()) << opened.error().text();
+  EXPECT_EQ(names_of(*opened), expected);
+}
+
+TEST(Orbax, DraftsOpenAgain) {
+  CatalogBuilder builder;
+  (void)builder.add_tensor("a.b", DType::kF32, std::vector<int64_t>{3, 2});
+  (void)builder.add_tensor("a.c", DType::kBF16, std::vector<int64_t>{});
+  (void)builder.add_tensor("empty", DType::kF32, std::vector<int64_t>{0, 4});
+  auto want = *builder.build(/*partial=*/true);
+  std::vector<std::string> expected = {"a.b F32[3, 2]", "a.c BF16[]", "empty F32[0, 4]"};
+  round_trip(want, {}, expected);
+  WriteOptions three;
+  three.settings = {{"zarr", "3"}};
+  round_trip(want, three, expected);
+  WriteOptions first;
+  first.settings = {{"api", "v1"}};
+  round_trip(want, first, expected);
+  WriteOptions named;
+  named.settings = {{"item", "weights"}};
+  round_trip(want, named, expected);
+}
+
+}  // namespace
+}  // namespace shardwright

@@ -1,0 +1,49 @@
+/// What every piece of OCDBT metadata is wrapped in, and the cursor that reads what is inside.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "shardwright/base/bytes.h"
+#include "shardwright/base/result.h"
+
+namespace shardwright::detail {
+
+/// First bytes, big-endian. On disk: never renumber.
+enum class OcdbtMagic : uint32_t { kManifest = 0x0cdb3a2a, kVersionNode = 0x0cdb1234, kNode = 0x0cdb20de };
+inline constexpr uint64_t kOcdbtMissing = ~uint64_t{0};
+
+/// The body of a frame, decoded: magic, length, version and CRC-32C are checked.
+Result<Bytes> open_ocdbt_frame(View frame, OcdbtMagic magic, uint64_t max_bytes);
+/// zstd_level: none = not compressed.
+Result<Bytes> make_ocdbt_frame(OcdbtMagic magic, View body, const int32_t* zstd_level);
+
+void append_varint(Bytes& out, uint64_t value);
+
+/// Reads a body from front to back. The first thing that does not fit is kept as an error; after it everything reads as zero.
+class OcdbtCursor {
+ public:
+  explicit OcdbtCursor(View body) : body_(body) {}
+  View raw(uint64_t count);
+  uint8_t byte();
+  uint64_t varint();
+  /// `count` columns entries of at least one byte each, so that no count is larger than what is left.
+  std::vector<uint64_t> varints(uint64_t count);
+  std::vector<uint64_t> numbers(uint64_t count);  ///< of 64 bits, little-endian
+  /// A count of things that take at least `least` bytes each.
+  uint64_t count(uint64_t least);
+  size_t position() const { return at_; }
+  void refuse(std::string what);
+  bool ok() const { return error_.empty(); }
+  /// The error, or one for bytes that are left.
+  Status finish();
+  Status status() const;
+
+ private:
+  View body_;
+  size_t at_ = 0;
+  std::string error_;
+  size_t error_at_ = 0;
+};
+
+}  // namespace shardwright::detail

@@ -1,0 +1,74 @@
+"""zarr arrays of zarr-python and TensorStore, read by us."""
+import numpy as np
+import pytest
+import raw
+
+zarr = pytest.importorskip("zarr")
+import numcodecs  # noqa: E402
+
+COMPRESSORS = {
+    "none": None, "zlib": numcodecs.Zlib(6), "gzip": numcodecs.GZip(3), "zstd": numcodecs.Zstd(3), "lz4": numcodecs.LZ4(),
+    "blosc_lz4": numcodecs.Blosc("lz4", 5, numcodecs.Blosc.SHUFFLE), "blosc_zstd_bits": numcodecs.Blosc("zstd", 3, numcodecs.Blosc.BITSHUFFLE),
+    "blosc_blosclz": numcodecs.Blosc("blosclz", 9, numcodecs.Blosc.NOSHUFFLE),
+}
+
+
+def read(shardwright, path, tmp_path) -> dict:
+    shardwright.copy(path, tmp_path / "out.safetensors")
+    return raw.read(tmp_path / "out.safetensors")
+
+
+@pytest.mark.parametrize("order", ["C", "F"])
+@pytest.mark.parametrize("compressor", COMPRESSORS)
+def test_version_2(shardwright, tmp_path, rng, compressor, order):
+    """Edge chunks in both dimensions, both byte orders, a filter, and a chunk that was never written."""
+    group = zarr.open_group(tmp_path / "g", mode="w", zarr_format=2)
+    values = rng.standard_normal((37, 23)).astype("f4")
+    wide = rng.integers(-9, 9, (8, 6, 5)).astype(">i8")
+    for name, array, chunks, filters in [("a/values", values, (10, 7), None), ("wide", wide, (3, 6, 2), [numcodecs.Shuffle(8)])]:
+        made = group.create_array(name, shape=array.shape, chunks=chunks, dtype=array.dtype, compressors=COMPRESSORS[compressor], filters=filters, order=order)
+        made[...] = array
+    hole = group.create_array("hole", shape=(4, 4), chunks=(2, 2), dtype="f8", fill_value=2.5, compressors=COMPRESSORS[compressor], order=order)
+    hole[:2, :2] = 1
+    found = read(shardwright, tmp_path / "g", tmp_path)
+    assert found["a/values"] == ("F32", [37, 23], values.tobytes())
+    assert found["wide"] == ("I64", [8, 6, 5], wide.astype("<i8").tobytes())
+    assert found["hole"] == ("F64", [4, 4], hole[...].tobytes())
+
+
+def test_version_3(shardwright, tmp_path, rng):
+    from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, GzipCodec, TransposeCodec, ZstdCodec
+    group = zarr.open_group(tmp_path / "g", mode="w", zarr_format=3)
+    values = rng.standard_normal((37, 23, 4)).astype("f4")
+    cases = {
+        "plain": {"compressors": None}, "zstd": {"compressors": ZstdCodec(level=3)}, "gzip": {"compressors": GzipCodec(level=5)},
+        "blosc": {"compressors": BloscCodec(cname="zstd", clevel=3)}, "sum": {"compressors": [ZstdCodec(level=1), Crc32cCodec()]},
+        "turned": {"filters": TransposeCodec(order=(2, 0, 1)), "compressors": None},
+        "turned_zstd": {"filters": TransposeCodec(order=(2, 0, 1)), "compressors": ZstdCodec(level=1)},
+        "big": {"serializer": BytesCodec(endian="big"), "compressors": None},
+        "shards": {"shards": (20, 20, 4), "chunks": (10, 5, 2), "compressors": ZstdCodec(level=1)},
+        "shards_plain": {"shards": (20, 20, 4), "chunks": (10, 5, 2), "compressors": None},
+    }
+    for name, options in cases.items():
+        made = group.create_array(name, shape=values.shape, dtype="f4", **{"chunks": (10, 7, 3), **options})
+        made[...] = values
+    hole = group.create_array("shard_with_holes", shape=(8, 8), shards=(8, 8), chunks=(2, 2), dtype="i2", fill_value=-3)
+    hole[:2, :2] = 1
+    found = read(shardwright, tmp_path / "g", tmp_path)
+    for name in cases:
+        assert found[name] == ("F32", [37, 23, 4], values.tobytes()), name
+    assert found["shard_with_holes"] == ("I16", [8, 8], hole[...].tobytes())
+
+
+def test_array_at_the_root(shardwright, tmp_path):
+    made = zarr.create_array(tmp_path / "a.zarr", shape=(5,), chunks=(2,), dtype="u1", zarr_format=3)
+    made[...] = np.arange(5)
+    assert read(shardwright, tmp_path / "a.zarr", tmp_path) == {"array": ("U8", [5], bytes(range(5)))}
+
+
+def test_slice_reads_the_chunks_it_cuts(shardwright, tmp_path, rng):
+    values = rng.standard_normal((64, 64)).astype("f4")
+    made = zarr.create_array(tmp_path / "a.zarr", shape=values.shape, shards=(64, 64), chunks=(8, 8), dtype="f4", compressors=None)
+    made[...] = values
+    shown = shardwright.json("show", tmp_path / "a.zarr", "array", "--slice", "3:5,9")
+    assert np.allclose(np.ravel(shown["values"] if isinstance(shown, dict) and "values" in shown else shown), values[3:5, 9])
