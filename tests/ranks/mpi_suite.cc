@@ -25,7 +25,7 @@ int main(int argc, char** argv) {
   append_le(mine, seed);
   auto seeds = (*comm)->all_gather(mine, testing_support::comm_checks::soon());
   if (!seeds.ok()) return std::fprintf(stderr, "%s\n", seeds.error().text().c_str()), 1;
-  report("relayout", testing_support::check_relayouts(**comm, load_le<uint64_t>((*seeds)[0]), 40));
+  report("relayout", testing_support::check_relayouts(**comm, load_le<uint64_t>((*seeds)[0]), 40, /*large=*/true));
   comm->reset();
   MPI_Finalize();  // a check broke a channel on purpose: the library would leave this to us
   return failures == 0 ? 0 : 1;

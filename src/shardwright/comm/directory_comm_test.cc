@@ -118,6 +118,10 @@ TEST(DirectoryComm, StaleRunsAreToldApart) {
     std::this_thread::sleep_for(300ms);
   }
   ASSERT_GT(tree(directory.at("meet")).size(), 4u) << "nothing is stale";
+  // To one who was never there, as well: a refusal that nobody cleared away.
+  std::string old = directory.at("meet/run-" + read_file(directory.at("meet/run")));
+  std::filesystem::remove(old + "/hello.2");
+  write_file(old + "/refused", "old");
   Processes ranks(3, [&](int rank) {
     if (rank == 0) std::this_thread::sleep_for(200ms);  // the others find the old run first
     auto comm = join(directory, rank, 3);
