@@ -1,5 +1,6 @@
 """Orbax checkpoints in both directions: Orbax's read by us, ours restored by each of its APIs."""
 import os
+import pathlib
 import subprocess
 import sys
 
@@ -58,6 +59,20 @@ def test_samples_have_the_values_that_orbax_restores(shardwright, data, tmp_path
     path = data / "orbax" / name
     same(arrays_of(shardwright, path, tmp_path), flat(restore_plain(path)))
     assert shardwright.lines("verify", path, "--full")[-1]["findings"] == 0
+
+
+def fixtures() -> list[pathlib.Path]:
+    """Checkpoints that the package carries to test itself with: of both APIs, whole and with files left out."""
+    root = pathlib.Path(ocp.__file__).parent / "experimental/v1/_src/testing/compatibility/checkpoints"
+    return [path for path in sorted(root.glob("v*/*/*/*")) if path.is_dir() and not path.name.startswith(("ocdbt", "d", "array"))]
+
+
+@pytest.mark.parametrize("path", fixtures(), ids=lambda path: "-".join(path.parts[-4:]))
+def test_fixtures_of_orbax(shardwright, path):
+    if "critical" in path.parts[-2] and not path.parts[-2].startswith("non"):
+        shardwright.run("ls", path, code=4 if "dummy" in path.name else 3)
+    else:
+        assert shardwright.run("ls", "-q", path).stdout.split() == ["a", "b.c"]
 
 
 def state(rng) -> dict:

@@ -103,7 +103,7 @@ Confidence sniff_orbax(Store& store, std::string_view at) {
   if (!keys.ok()) return Confidence::kNo;
   if (!steps_in(*keys).empty()) return Confidence::kName;
   for (const auto& [name, item] : items_in(*keys))
-    if (item.tree) return Confidence::kName;
+    if (item.tree || item.ocdbt) return Confidence::kName;
   return Confidence::kNo;
 }
 

@@ -159,7 +159,8 @@ Result<OrbaxStep> parse_orbax_step(std::string_view text) {
   if (handlers.is_object())
     for (const auto& [item, handler] : handlers.items())
       step.handlers[item] = handler.is_string() ? handler.get<std::string>() : "";
-  step.committed = member(json, "commit_timestamp_nsecs").is_number();
+  // Null until the save is done; files of other hands may lack it.
+  step.committed = !json.contains("commit_timestamp_nsecs") || !member(json, "commit_timestamp_nsecs").is_null();
   if (const Json& custom = member(json, "custom_metadata"); custom.is_object()) step.custom = custom;
   return step;
 }

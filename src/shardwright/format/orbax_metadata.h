@@ -60,7 +60,7 @@ std::string orbax_arrays_text(const std::vector<OrbaxArrayNote>& arrays);
 
 struct OrbaxStep {
   std::map<std::string, std::string> handlers;  ///< item -> class; key "" when the checkpoint is one item
-  bool committed = false;                       ///< it carries a time of commit
+  bool committed = false;                       ///< no null where the time of commit will be
   Json custom = Json::object();
 };
 /// Text of `_CHECKPOINT_METADATA`.
