@@ -23,7 +23,7 @@ def again(files, **environment):
 
 
 def test_on_torch():
-    again(["test_roundtrip.py", "test_index.py", "test_mismatch.py", "test_layers.py", "test_archive.py", "test_torch.py"], KERAS_BACKEND="torch")
+    again(["test_roundtrip.py", "test_index.py", "test_mismatch.py", "test_layers.py", "test_cases.py", "test_archive.py", "test_torch.py"], KERAS_BACKEND="torch")
 
 
 def test_on_eight_devices():

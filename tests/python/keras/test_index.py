@@ -136,7 +136,7 @@ def test_sizes_that_are_none(limit, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("name", ["m.h5", "m.hdf5", "m.json", "m.keras", "m.npz", "m.ckpt"])
+@pytest.mark.parametrize("name", ["m.h5", "m.hdf5", "m.json", "zweights.json", "m.keras", "m.npz", "m.ckpt"])
 def test_names_that_say_nothing(name, tmp_path):
     with pytest.raises(shardwright.InvalidArgumentError, match="layout"):
         sk.save_weights(zoo.sequential(), tmp_path / name)

@@ -1,4 +1,6 @@
 """Every model, through files: ours loaded by Keras, Keras's loaded by us, ours by us."""
+import re
+
 import keras
 import numpy as np
 import pytest
@@ -112,3 +114,19 @@ def test_weights_by_paths_of_variables(tmp_path):
     zoo.spoil(model)
     assert sk.load_weights(model, tmp_path / "m.safetensors").weights == len(before)
     assert zoo.same(zoo.values(model), before)
+
+
+def test_renames_between_names_and_paths(tmp_path):
+    """What weights_of() says is enough to make one of the other, and back."""
+    model = zoo.fill(zoo.trained())
+    before, rows = zoo.values(model), sk.weights_of(model)
+    sk.save_weights(model, tmp_path / "m.weights.json", "300B")
+    shardwright.copy(tmp_path / "m.weights.json", tmp_path / "paths.safetensors", rename={f"^{re.escape(row.name)}$": row.path for row in rows})
+    with shardwright.open(tmp_path / "paths.safetensors") as checkpoint:
+        assert sorted(checkpoint) == sorted(row.path for row in rows)
+    shardwright.copy(tmp_path / "paths.safetensors", tmp_path / "n.weights.json", max_shard_size=400,
+                     rename={f"^{re.escape(row.path)}$": row.name for row in rows})
+    for load in (lambda: sk.load_weights(model, tmp_path / "paths.safetensors"), lambda: model.load_weights(tmp_path / "n.weights.json")):
+        zoo.spoil(model)
+        load()
+        assert zoo.same(zoo.values(model), before)
