@@ -75,9 +75,16 @@ std::string Output::paint(std::string_view text, Style style, bool color) const 
 
 void Output::message(std::string_view kind, Style style, std::string_view text) {
   flush();
-  write_all(kErr, options_.json ? json_text(Json{{"type", kind}, {"message", text}}) + "\n"
-                                : fmt::format("shardwright: {} {}\n",
-                                              paint(fmt::format("{}:", kind), style, color_stderr_), printable(text)));
+  write_all(kErr,
+            options_.json ? json_text(Json{{"type", kind}, {"message", text}}) + "\n" : headed(kind, style, text));
+}
+
+/// "shardwright: KIND: text", in lines of the terminal.
+std::string Output::headed(std::string_view kind, Style style, std::string_view text) const {
+  std::string head = fmt::format("{}:", kind);
+  size_t used = std::string_view("shardwright: ").size() + head.size() + 1;
+  return fmt::format("shardwright: {} {}\n", paint(head, style, color_stderr_),
+                     wrapped(printable(text), used, terminal_columns(kErr), 2));
 }
 
 void Output::warning(std::string_view text) {
@@ -105,10 +112,10 @@ void Output::error(const Error& error, int exit_code) {
     write_all(kErr, json_text(object) + "\n");
     return;
   }
-  std::string text =
-      fmt::format("shardwright: {} {}\n", paint("error:", Style::kRed, color_stderr_), printable(error.text()));
-  for (const std::string& line : error.context) text += fmt::format("  {}\n", printable(line));
-  if (!error.hint.empty()) text += fmt::format("Hint: {}\n", printable(error.hint));
+  std::string text = headed("error", Style::kRed, error.text());
+  size_t columns = terminal_columns(kErr);
+  for (const std::string& line : error.context) text += fmt::format("  {}\n", wrapped(printable(line), 2, columns, 4));
+  if (!error.hint.empty()) text += fmt::format("Hint: {}\n", wrapped(printable(error.hint), 6, columns, 6));
   write_all(kErr, text);
 }
 

@@ -58,6 +58,7 @@ class Output {
   static constexpr size_t kFlushBytes = size_t{64} * 1024;
   std::string paint(std::string_view text, Style style, bool color) const;
   void message(std::string_view kind, Style style, std::string_view text);
+  std::string headed(std::string_view kind, Style style, std::string_view text) const;
   OutputOptions options_;
   bool color_stdout_ = false, color_stderr_ = false, utf8_ = false, broken_ = false;
   int write_errno_ = 0;

@@ -130,6 +130,28 @@ size_t display_width(std::string_view text) {
   return width;
 }
 
+std::string wrapped(std::string_view text, size_t used, size_t width, size_t indent) {
+  if (width == 0 || used + display_width(text) <= width) return std::string(text);
+  std::string out;
+  bool first = true;  // of its line
+  while (true) {
+    size_t end = std::min(text.find(' '), text.size());
+    std::string_view word = text.substr(0, end);
+    size_t columns = display_width(word);
+    if (!first && used + 1 + columns > width) {
+      out.append("\n").append(indent, ' ');
+      used = indent;
+      first = true;
+    }
+    if (!first) out += ' ';
+    out += word;
+    used += columns + (first ? 0 : 1);
+    first = false;
+    if (end == text.size()) return out;
+    text.remove_prefix(end + 1);
+  }
+}
+
 std::string cut_middle(std::string_view text, size_t width, bool utf8) {
   if (display_width(text) <= width) return std::string(text);
   std::string_view ellipsis = utf8 ? "\u2026" : "..";

@@ -20,6 +20,9 @@ bool locale_is_utf8();
 std::string printable(std::string_view text);
 /// Columns taken by printable text: wide characters take two, combining ones none.
 size_t display_width(std::string_view text);
+/// Printable text broken at blanks into lines of at most `width` columns (0: not at all). used: columns that are taken on the first;
+/// indent: of the others. A longer word has a line to itself.
+std::string wrapped(std::string_view text, size_t used, size_t width, size_t indent);
 /// The text, or its start and end around an ellipsis, in at most `width` columns. REQUIRES: width >= 3.
 std::string cut_middle(std::string_view text, size_t width, bool utf8);
 

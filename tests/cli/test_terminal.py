@@ -73,6 +73,21 @@ def test_piped_tables_are_whole(run, checkpoints):
     assert LONG.format(0) in run("shardwright ls long.safetensors").stdout
 
 
+@pytest.mark.parametrize("columns", [40, 72])
+def test_messages_are_wrapped(on_terminal, run, checkpoints, columns):
+    """At blanks, with the further lines indented; what is no terminal gets one line."""
+    for line in ("shardwright ls small.safetensors 'no such name anywhere in the whole of this file'", "shardwright copy small.safetensors x.weights.h5 --max-shard-size 5",
+                 "shardwright copy small.safetensors out --dtype bfloat6"):
+        text, _ = on_terminal(line, columns, NO_COLOR="1")
+        lines = visible_lines(text)
+        begun = next(i for i, row in enumerate(lines) if row.startswith("shardwright: "))
+        assert any(row.startswith("  ") for row in lines[begun + 1:]), text
+        assert all(len(row) <= columns or " " not in row.strip() for row in lines), text
+        plain = run(line).stderr.splitlines()
+        together = [row for row in plain if row.startswith("shardwright: ")]
+        assert len(together) == 1 and together[0].split() == " ".join(lines[begun:]).split()[:len(together[0].split())]
+
+
 def test_names_cannot_steer_the_terminal(run, on_terminal, checkpoints):
     inputs.write_safetensors(checkpoints / "evil.safetensors", {"a\x1b[31m\u202eb\n": np.zeros(1, np.float32)})
     for line in ("shardwright ls evil.safetensors", "shardwright info evil.safetensors", "shardwright hash evil.safetensors"):
