@@ -10,6 +10,7 @@ import os
 import pathlib
 import shlex
 import shutil
+import signal
 import subprocess
 import sys
 import textwrap
@@ -19,6 +20,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 OUTPUT = ROOT / "demo-output"
 PROGRAM = pathlib.Path(os.environ.get("SHARDWRIGHT_BIN", ROOT / "build" / "shardwright")).resolve()
 WIDTH = 80
+MIB = 2**20  # the unit of the program's own tables
 TTY = sys.stdout.isatty() and "NO_COLOR" not in os.environ
 
 
@@ -78,15 +80,15 @@ class Table:
             sys.exit(f"{done.stderr or done.stdout}copy ended with {done.returncode}")
         summary = json.loads(done.stdout.splitlines()[-1])
         size, seconds, peak = summary["bytes_written"], summary["seconds"], summary["peak_memory_bytes"]
-        print(f"{summary['tensors']} tensors, {size / 1e6:.1f} MB in {summary['shards']} file{'s' * (summary['shards'] != 1)}, "
+        print(f"{summary['tensors']} tensors, {size / MIB:.1f} MiB in {summary['shards']} file{'s' * (summary['shards'] != 1)}, "
               f"{seconds:.2f} s")
         for warning in summary["warnings"]:
             print("\n".join(textwrap.wrap(f"note: {warning}", WIDTH, subsequent_indent="      ")))
-        self.rows.append((what, f"{size / 1e6:.1f} MB", f"{seconds:.2f} s", f"{size / 1e6 / max(seconds, 1e-9):.0f}",
-                          f"{peak / 2**20:.1f} MiB"))
+        self.rows.append((what, f"{size / MIB:.1f} MiB", f"{seconds:.2f} s", f"{size / MIB / max(seconds, 1e-9):.0f}",
+                          f"{peak / MIB:.1f} MiB"))
 
     def print(self) -> None:
-        header = ("step", "bytes", "time", "MB/s", "peak memory")
+        header = ("step", "bytes", "time", "MiB/s", "peak memory")
         rows = [header, *self.rows]
         widths = [max(len(row[i]) for row in rows) for i in range(len(header))]
         widths[0] += max(0, WIDTH - sum(widths) - 2 * (len(header) - 1))
@@ -110,7 +112,7 @@ def hashes_of(path: str) -> dict[str, str]:
 def list_files(folder: pathlib.Path) -> None:
     for file in sorted(folder.iterdir()):
         if file.suffix in (".safetensors", ".h5") or file.name.endswith("index.json") or file.name.endswith("weights.json"):
-            print(f"  {file.name:<48} {file.stat().st_size / 1e6:9.2f} MB")
+            print(f"  {file.name:<48} {file.stat().st_size / MIB:9.2f} MiB")
 
 
 def prove_alone() -> int:
@@ -161,13 +163,13 @@ def main() -> int:
     print()
     run("ls", "model", head=8)
 
-    heading("2. Into shards of 20 MB, as huggingface_hub would cut them")
-    table.copy("safetensors → 20 MB shards", "model", "shards", "--max-shard-size", "20MB")
+    heading("2. Into shards of 20 MiB, as huggingface_hub would cut them")
+    table.copy("safetensors → 20 MiB shards", "model", "shards", "--max-shard-size", "20MiB")
     list_files(OUTPUT / "shards")
     run("verify", "shards", "--full")
 
     heading("3. Into Keras sharded weights")
-    table.copy("20 MB shards → Keras shards", "shards", "keras/minilm.weights.json", "--max-shard-size", "30MB")
+    table.copy("20 MiB shards → Keras shards", "shards", "keras/minilm.weights.json", "--max-shard-size", "30MiB")
     list_files(OUTPUT / "keras")
     run("verify", "keras/minilm.weights.json", "--full")
 
@@ -198,4 +200,11 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    try:
+        code = main()
+        sys.stdout.flush()
+    except BrokenPipeError:  # who read along has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        shutil.rmtree(OUTPUT, ignore_errors=True)
+        code = 128 + signal.SIGPIPE
+    sys.exit(code)
