@@ -91,16 +91,19 @@ class Bench:
                 Rival("the disk alone (O_DIRECT zeros)",
                       lambda: shell(f"dd if=/dev/zero of={self.out} bs=16M count={blocks} oflag=direct 2> /dev/null; rm {self.out}"))]
 
-    def time(self, case, rivals, target, cold=False, nbytes=None):
-        """target: {rival or "hub": highest allowed ratio of our minimum to its minimum}."""
+    def time(self, case, rivals, target, cold=False, nbytes=None, sources=None):
+        """target: {rival: highest allowed ratio of our minimum to its minimum}. sources: folders that are read, in the page cache before
+        each run, or out of it (cold)."""
+        sources = sources or [self.source, self.keras]
         for turn in range(self.rounds):
             for rival in rivals if turn % 2 == 0 else rivals[::-1]:
                 shutil.rmtree(self.out, ignore_errors=True)
                 os.sync()
-                if cold:
-                    drop_cache(self.source)
-                else:
-                    subprocess.run(f"cat {self.source}/* {self.keras}/* > /dev/null", shell=True, check=True)
+                for folder in sources:
+                    if cold:
+                        drop_cache(folder)
+                    else:
+                        subprocess.run(f"cat {folder}/* > /dev/null", shell=True, check=True)
                 subprocess.run([os.path.join(BUILD, "bench_touch"), str(6 * 2**30)], check=True)
                 rival.samples.append(rival.run())
                 print(f"{case:24} {rival.name:40} {rival.samples[-1]['seconds']:.3f} s", flush=True)
@@ -159,10 +162,8 @@ class Bench:
     def keras_load(self, cold=False):
         """From the files that Keras wrote."""
         path = self.keras_file()
-        source, self.source = self.source, os.path.dirname(path)
         self.time("Keras model: load cold" if cold else "Keras model: load warm", self.keras_rivals("load", lambda: path),
-                  {} if cold else {"Keras": 1 / 1.7}, cold=cold, nbytes=KERAS_BYTES)
-        self.source = source
+                  {} if cold else {"Keras": 1 / 1.7}, cold=cold, nbytes=KERAS_BYTES, sources=[os.path.dirname(path)])
 
     def keras_load_cold(self):
         self.keras_load(cold=True)
