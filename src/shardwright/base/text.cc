@@ -35,10 +35,26 @@ uint64_t unit_bytes(std::string_view unit) {
   return bytes;
 }
 
+/// The unit that was meant by another spelling of it ("5G", "5Gi", "5 GBytes", "5BG"); "" when none shows.
+std::string_view meant_unit(std::string_view unit) {
+  std::string name = lower(unit);
+  size_t power = name.find_first_of("kmgt");
+  if (power == name.npos || name.find_first_not_of("kmgtbiyes ") != name.npos) return "";
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 4> kUnits = {
+      {{"KB", "KiB"}, {"MB", "MiB"}, {"GB", "GiB"}, {"TB", "TiB"}}};
+  const auto& [decimal, binary] = kUnits[std::string_view("kmgt").find(name[power])];
+  return name.find('i') == name.npos ? decimal : binary;
+}
+
 Error bad_size(std::string_view text) {
+  size_t end = std::min(text.find_first_not_of("0123456789."), text.size());
+  std::string number(text.substr(0, end)), unit(meant_unit(text.substr(end)));
+  bool whole = end > 0 && is_digit(number.front()) && is_digit(number.back()) && std::ranges::count(number, '.') < 2;
+  std::string hint = whole && !unit.empty() ? "did you mean '" + number + unit + "'?" : "";
   return fail(Code::kInvalidArgument, "not a size")
       .with_found("'" + std::string(text) + "'")
-      .with_expected("a number of bytes, or one with a unit: 5GB (10^9), 5GiB (2^30)");
+      .with_expected("a number of bytes, or one with a unit: 5GB (10^9), 5GiB (2^30)")
+      .with_hint(hint);
 }
 
 }  // namespace
@@ -67,7 +83,7 @@ Result<uint64_t> parse_size(std::string_view text) {
   uint64_t part = 0;
   for (size_t i = fraction.size(); i-- > 0;) part = (part + static_cast<uint64_t>(fraction[i] - '0') * unit) / 10;
   if (bytes) bytes = checked_add(*bytes, part);
-  if (!bytes || *bytes > 1ull << 63) return bad_size(text).with_expected("at most 2^63 bytes");
+  if (!bytes || *bytes > 1ull << 63) return bad_size(text).with_expected("at most 2^63 bytes").with_hint("");
   return *bytes;
 }
 

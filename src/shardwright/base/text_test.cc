@@ -49,6 +49,18 @@ TEST(ParseSize, RefusesTheRest) {
   EXPECT_FALSE(parse_size("5\0"s).ok());
 }
 
+TEST(ParseSize, SaysWhatMayHaveBeenMeant) {
+  for (auto [text, meant] : {std::pair{"5G", "5GB"},
+                             {"5Gi", "5GiB"},
+                             {"1.5 gbytes", "1.5GB"},
+                             {"300 MBs", "300MB"},
+                             {"5BG", "5GB"},
+                             {"7mbi", "7MiB"}})
+    EXPECT_EQ(parse_size(text).error().hint, "did you mean '" + std::string(meant) + "'?") << text;
+  for (auto text : {"5 parrots", "-5G", "GB", "5.GB", "1.5.5G", "99999999TiB", "5GB/s"})
+    EXPECT_EQ(parse_size(text).error().hint, "") << text;
+}
+
 TEST(ParseSize, StopsAtTwoToThe63) {
   EXPECT_EQ(*parse_size("9223372036854775808"), 1ull << 63);
   EXPECT_FALSE(parse_size("9223372036854775809").ok());

@@ -19,6 +19,7 @@
 #include <cstddef>
 #include <cstdio>
 
+#include "shardwright/base/byte_reader.h"
 #include "shardwright/format/coverage.h"
 #include "shardwright/format/hdf5_handle.h"
 
@@ -37,58 +38,26 @@ constexpr uint32_t kArchitecture = AUDIT_ARCH_AARCH64;
 constexpr uint32_t kArchitecture = 0;
 #endif
 
-void append_text(Bytes& out, std::string_view text) {
-  append_le<uint64_t>(out, text.size());
-  auto view = view_of(text);
-  out.insert(out.end(), view.begin(), view.end());
-}
-
 void append_error(Bytes& out, const Error& error) {
   append_le<uint8_t>(out, static_cast<uint8_t>(error.code));
   append_le<uint64_t>(out, error.offset);
   for (const auto* text : {&error.message, &error.path, &error.tensor, &error.found, &error.expected, &error.hint})
-    append_text(out, *text);
+    append_sized(out, *text);
   append_le<uint64_t>(out, error.context.size());
-  for (const auto& line : error.context) append_text(out, line);
+  for (const auto& line : error.context) append_sized(out, line);
 }
 
-/// Takes the child's answer apart; `bad` once anything is short or out of range.
-class Answer {
- public:
-  explicit Answer(View rest) : rest_(rest) {}
-  template <class T>
-  T number() {
-    if (rest_.size() < sizeof(T)) bad = true;
-    if (bad) return {};
-    T value = load_le<T>(rest_);
-    rest_ = rest_.subspan(sizeof(T));
-    return value;
-  }
-  View bytes() {
-    auto length = number<uint64_t>();
-    if (length > rest_.size()) bad = true;
-    if (bad) return {};
-    View out = rest_.first(length);
-    rest_ = rest_.subspan(length);
-    return out;
-  }
-  std::string text() { return std::string(text_of(bytes())); }
-  Error error() {
-    Error out;
-    auto code = number<uint8_t>();
-    if (code > static_cast<uint8_t>(Code::kInternal)) bad = true;
-    out.code = bad ? Code::kInternal : static_cast<Code>(code);
-    out.offset = number<uint64_t>();
-    for (auto* text_field : {&out.message, &out.path, &out.tensor, &out.found, &out.expected, &out.hint})
-      *text_field = text();
-    for (auto lines = number<uint64_t>(); lines > 0 && !bad; --lines) out.context.push_back(text());
-    return out;
-  }
-  bool bad = false;
-
- private:
-  View rest_;
-};
+/// `in.bad` when it is short or out of range.
+Error take_error(ByteReader& in) {
+  Error out;
+  auto code = in.number<uint8_t>();
+  if (code > static_cast<uint8_t>(Code::kInternal)) in.bad = true;
+  out.code = in.bad ? Code::kInternal : static_cast<Code>(code);
+  out.offset = in.number<uint64_t>();
+  for (auto* text : {&out.message, &out.path, &out.tensor, &out.found, &out.expected, &out.hint}) *text = in.text();
+  for (auto lines = in.number<uint64_t>(); lines > 0 && !in.bad; --lines) out.context.emplace_back(in.text());
+  return out;
+}
 
 bool forbid_system_calls() {
   if (kArchitecture == 0) return false;
@@ -154,7 +123,7 @@ bool write_all(int fd, View bytes) {
                    fail(Code::kUnsupported, "this system cannot isolate a process").with_expected("seccomp filters"));
   append_le<uint8_t>(answer, opened.ok());
   if (opened.ok()) {
-    append_text(answer, text_of(opened->serialize()));
+    append_sized(answer, text_of(opened->serialize()));
   } else {
     append_error(answer, opened.error());
   }
@@ -206,17 +175,18 @@ Status check_read_from_files(const Catalog& catalog) {
 
 Result<Catalog> take_answer(View bytes, const OpenOptions& options) {
   auto nonsense = [] { return fail(Code::kCorrupt, "the process that read this file answered nonsense"); };
-  Answer answer(bytes);
+  ByteReader answer(bytes);
   bool ok = answer.number<uint8_t>() == 1;
   View catalog;
   Error error;
   if (ok) {
     catalog = answer.bytes();
   } else {
-    error = answer.error();
+    error = take_error(answer);
   }
   std::vector<Error> findings;
-  for (auto count = answer.number<uint64_t>(); count > 0 && !answer.bad; --count) findings.push_back(answer.error());
+  for (auto count = answer.number<uint64_t>(); count > 0 && !answer.bad; --count)
+    findings.push_back(take_error(answer));
   if (answer.bad) return nonsense();
   if (auto* to = options.remarked()) to->insert(to->end(), findings.begin(), findings.end());
   if (!ok) return error;

@@ -1,9 +1,11 @@
 #include "shardwright/tensor/dtype.h"
 
+#include <algorithm>
 #include <array>
 #include <string>
 
 #include "shardwright/base/bytes.h"
+#include "shardwright/base/text.h"
 
 namespace shardwright {
 namespace {
@@ -34,6 +36,18 @@ constexpr std::array<DTypeRow, 22> kTable = {{
     {DType::kU64, "U64", "uint64", Kind::kUnsigned, 1, 8, 21},
 }};
 
+/// Names that people use and that do not say enough, or of types that are not here.
+struct Unclear {
+  std::string_view text, hint;
+};
+constexpr Unclear kUnclear[] = {
+    {"float", "NumPy means float64 by it, PyTorch float32: write which"},
+    {"fp8", "there are several: float8_e4m3fn and float8_e5m2 are the usual ones"},
+    {"float8", "there are several: float8_e4m3fn and float8_e5m2 are the usual ones"},
+    {"int4", "there is no integer of 4 bits: int8 is the smallest"},
+    {"uint4", "there is no integer of 4 bits: uint8 is the smallest"},
+};
+
 constexpr bool rows_match_enum() {
   for (size_t i = 0; i < kTable.size(); ++i) {
     if (static_cast<size_t>(kTable[i].dtype) != i) return false;
@@ -47,7 +61,6 @@ struct ShortForm {
   DType dtype;
 };
 
-// "float" and "fp8" are missing on purpose: NumPy and PyTorch mean different types by the first, and the second has four.
 constexpr ShortForm kShortForms[] = {
     {"fp64", DType::kF64},
     {"double", DType::kF64},
@@ -96,12 +109,25 @@ Result<DType> parse_dtype(std::string_view text) {
   for (const ShortForm& form : kShortForms) {
     if (wanted == form.text) return form.dtype;
   }
-  std::string names;
-  for (const DTypeRow& row : kTable) names += (names.empty() ? "" : ", ") + std::string(row.name);
+  auto unclear = std::ranges::find(kUnclear, wanted, &Unclear::text);
+  std::string names, hint;
+  std::vector<std::string> spellings;
+  for (const DTypeRow& row : kTable) {
+    names += (names.empty() ? "" : ", ") + std::string(row.name);
+    spellings.push_back(lower_ascii(row.name));
+    spellings.emplace_back(row.numpy_name);
+  }
+  for (const ShortForm& form : kShortForms) spellings.emplace_back(form.text);
+  auto near = nearest_names(wanted, spellings, 1);
+  if (unclear != std::end(kUnclear))
+    hint = unclear->hint;
+  else
+    hint = near.empty() ? "NumPy names work too, in any case: bfloat16, float32, float8_e4m3fn"
+                        : "did you mean '" + near[0] + "'?";
   return fail(Code::kInvalidArgument, "unknown dtype")
       .with_found("'" + std::string(text) + "'")
       .with_expected("one of " + names)
-      .with_hint("NumPy names work too, in any case: bfloat16, float32, float8_e4m3fn");
+      .with_hint(hint);
 }
 
 std::optional<uint64_t> bytes_of_elements(DType dtype, uint64_t elements) {

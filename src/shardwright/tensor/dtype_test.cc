@@ -69,6 +69,16 @@ TEST(ParseDtype, RefusesUnknownAndAmbiguous) {
   }
 }
 
+TEST(ParseDtype, SaysWhatMayHaveBeenMeant) {
+  auto hint = [](std::string_view text) { return parse_dtype(text).error().hint; };
+  EXPECT_EQ(hint("bf17"), "did you mean 'bf16'?");
+  EXPECT_EQ(hint("bfloat6"), "did you mean 'bfloat16'?");
+  EXPECT_EQ(hint("Float32x"), "did you mean 'float32'?");
+  EXPECT_NE(hint("float").find("float32"), std::string::npos);
+  EXPECT_NE(hint("fp8").find("float8_e5m2"), std::string::npos);
+  EXPECT_EQ(hint("tensor").find("did you mean"), std::string::npos);
+}
+
 TEST(BytesOfElements, CountsBlocks) {
   EXPECT_EQ(bytes_of_elements(DType::kF32, 3), 12u);
   EXPECT_EQ(bytes_of_elements(DType::kC64, 3), 24u);
