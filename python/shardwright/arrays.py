@@ -6,12 +6,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from .dtypes import Array, address_of, base_name, block_of, name_of, numpy_dtype, pack, parse
+from .dtypes import Array, address_of, base_name, block_of, name_of, numpy_dtype, pack, parse, plain_name
 from .errors import InvalidArgumentError, UnsupportedError
 
 Box = tuple[tuple[int, ...], tuple[int, ...]]
@@ -44,17 +44,18 @@ class Sharded:
     pieces: Sequence[tuple[Sequence[int], Any]]
 
 
-@dataclass
+@dataclass(slots=True)
 class Source:
-    """A tensor to be saved: `pieces` in memory, or a producer that makes it. keep: what owns the memory."""
+    """A tensor to be saved. where: the address of all of it, in C order, or pieces of memory; None: `producer` makes it. keep: what owns
+    the memory."""
 
     name: str
     dtype: str
     shape: tuple[int, ...]
-    pieces: list[tuple[tuple[int, ...], tuple[int, ...], int, list[int], bool]] | None = None
+    where: int | list[tuple[tuple[int, ...], tuple[int, ...], int, list[int], bool]] | None = None
     producer: Producer | None = None
     spread: bool = False  # other processes have parts of it
-    keep: list[Any] = field(default_factory=list)
+    keep: Any = None
 
 
 def source_of(name: str, value: Any) -> Source:
@@ -62,6 +63,8 @@ def source_of(name: str, value: Any) -> Source:
 
     Errors name the tensor: UnsupportedError for dtypes and kinds of arrays that cannot be saved, InvalidArgumentError for what is none.
     """
+    if type(value) is np.ndarray and value.flags.c_contiguous and (dtype := plain_name(value.dtype)) is not None:
+        return Source(name, dtype, value.shape, address_of(value), keep=value)
     if isinstance(value, Producer):
         return _of_producer(name, value)
     if isinstance(value, Sharded):
@@ -106,21 +109,19 @@ def _of_numpy(name: str, array: Array) -> Source:
         # Elements that are to be packed, or lie askew (fields of records): each part is put together when it is written.
         def box(start: tuple[int, ...], stop: tuple[int, ...]) -> Array:
             return array[tuple(map(slice, start, stop))]
-        return Source(name, dtype, array.shape, producer=Producer(array.shape, dtype, box=box), keep=[array])
+        return Source(name, dtype, array.shape, producer=Producer(array.shape, dtype, box=box), keep=array)
     return _of_pieces(name, array.shape, dtype, [((0,) * array.ndim, array)])
 
 
 def _of_pieces(name: str, shape: tuple[int, ...], dtype: str, pieces: Sequence[tuple[tuple[int, ...], Array]]) -> Source:
-    source = Source(name, dtype, shape, [])
-    assert source.pieces is not None
+    where = []
     for start, array in pieces:
         if base_name(array.dtype) != dtype or array.ndim != len(shape):
             raise InvalidArgumentError("a piece has another dtype or number of dimensions than its tensor", tensor=name,
                                        found=f"{array.dtype.name} {list(array.shape)}", expected=f"{dtype}, {len(shape)} dimensions")
         strides = [stride // array.itemsize for stride in array.strides]
-        source.pieces.append((tuple(map(int, start)), array.shape, address_of(array), strides, array.dtype.byteorder == ">"))
-        source.keep.append(array)
-    return source
+        where.append((tuple(map(int, start)), array.shape, address_of(array), strides, array.dtype.byteorder == ">"))
+    return Source(name, dtype, shape, where, keep=pieces)
 
 
 # ---- PyTorch
@@ -163,7 +164,7 @@ def _of_torch(name: str, value: Any) -> Source:
     def box(start: tuple[int, ...], stop: tuple[int, ...]) -> Array:
         return _torch_view(tensor[tuple(map(slice, start, stop))].resolve_conj().resolve_neg().cpu())
     probe = _torch_view(torch.empty(0, dtype=tensor.dtype))
-    return Source(name, name_of(probe.dtype, name), shape, producer=Producer(shape, probe.dtype, box=box), keep=[tensor])
+    return Source(name, name_of(probe.dtype, name), shape, producer=Producer(shape, probe.dtype, box=box), keep=tensor)
 
 
 def _of_dtensor(name: str, tensor: Any) -> Source:
@@ -184,7 +185,7 @@ def _of_torch_packed(name: str, tensor: Any) -> Source:
         raise UnsupportedError("a packed tensor must be contiguous, on the CPU", tensor=name, hint="tensor.contiguous().cpu()")
     raw = tensor.view(sys.modules["torch"].uint8).numpy()
     shape = (*raw.shape[:-1], 2 * raw.shape[-1])
-    return Source(name, "float4_e2m1fn", shape, [((0,) * raw.ndim, shape, address_of(raw), [], False)], keep=[raw])
+    return Source(name, "float4_e2m1fn", shape, [((0,) * raw.ndim, shape, address_of(raw), [], False)], keep=raw)
 
 
 # ---- JAX
@@ -203,7 +204,7 @@ def _of_jax(name: str, value: Any) -> Source:
 
     def box(start: tuple[int, ...], stop: tuple[int, ...]) -> Array:
         return np.asarray(value[tuple(map(slice, start, stop))])
-    return Source(name, dtype, shape, producer=Producer(shape, dtype, box=box), keep=[value])
+    return Source(name, dtype, shape, producer=Producer(shape, dtype, box=box), keep=value)
 
 
 def _of_jax_processes(name: str, value: Any, dtype: str) -> Source:

@@ -13,7 +13,7 @@ from . import _core, slicing
 from .arrays import writable_view
 from .dtypes import Array, address_of, block_of, name_of, numpy_dtype, parse, short_name, unpack
 from .errors import Error, InvalidArgumentError, TensorNotFoundError
-from .memory import ALIGNMENT, DEFAULT_MEMORY, carve, empty, size
+from .memory import ALIGNMENT, DEFAULT_MEMORY, empty, size
 from .progress import Progress, reporting
 
 # Tensors from this size on get memory of their own when loading, so that dropping one frees it; smaller ones share.
@@ -155,14 +155,13 @@ class Checkpoint(Mapping[str, "Tensor"]):
         ids = [self._id(name) for name in wanted]
         if out is not None:
             return self._load_into(wanted, ids, out, memory, threads, progress)
-        core = self._core
-        kept = {i: core.same_as(i) for i in ids}
-        tensors = {i: Tensor(self, i) for i in dict.fromkeys(kept.values())}
-        arrays = dict(zip(tensors, _allocate(list(tensors.values()))))
-        boxes = [(t, (0,) * len(t.shape), arrays[i]) for i, t in tensors.items()]
-        self._read(boxes, memory, threads, progress)
-        finished = {i: t._finish(arrays[i]) for i, t in tensors.items()}
-        return {name: finished[kept[i]] for name, i in zip(wanted, ids)}
+        specs = self._core.specs(ids)
+        whole = {kept: (dtype, shape, nbytes) for kept, dtype, shape, nbytes in specs}
+        arrays, addresses = _allocate(list(whole.values()))
+        with reporting(progress) as report:
+            _core.read_whole(self._core, list(whole), addresses, size(memory, "memory"), threads, report)
+        finished = dict(zip(whole, (_finished(array, dtype, shape) for array, (dtype, shape, _) in zip(arrays, whole.values()))))
+        return {name: finished[kept] for name, (kept, *_) in zip(wanted, specs)}
 
     def _load_into(self, names: Sequence[str], ids: Sequence[int], out: Mapping[str, Any], memory: int | str, threads: int,
                    progress: Progress) -> dict[str, Array]:
@@ -340,10 +339,6 @@ class Tensor:
             values = values[(slice(None),) * d + (slice(r.start, None if stop < 0 else stop, r.step) if r.count else slice(0, 0),)]
         return values.reshape(chosen.shape)
 
-    def _finish(self, array: Array) -> Array:
-        """What load() returns of the memory it read into."""
-        return unpack(array, self._type).reshape(self.shape) if self._packed else array
-
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         """The whole tensor, read. ValueError for copy=False: there is nothing in memory to be shared."""
         if copy is False:
@@ -373,20 +368,32 @@ def exportable(array: Array, name: str) -> Any:
     return _core.export_bytes(np.ascontiguousarray(array).reshape(-1).view(np.uint8), list(array.shape), *_DLPACK_CODES[name])
 
 
-def _allocate(tensors: Sequence[Tensor]) -> list[Array]:
-    """Memory for each: of its own when large, else in blocks that several share. Packed tensors get bytes."""
+def _allocate(specs: Sequence[tuple[str, tuple[int, ...], int]]) -> tuple[list[Array], list[int]]:
+    """Memory for values of (dtype, shape, bytes), and its addresses: of its own when large, else in blocks that several share. Packed
+    types get bytes."""
     arrays: list[Array] = []
-    arena, at, end = np.empty(0, np.uint8), 0, 0
-    left = sum(t.nbytes + ALIGNMENT for t in tensors if t.nbytes < _OWN_MEMORY)
-    for tensor in tensors:
-        shape, dtype = ((tensor.nbytes,), np.dtype(np.uint8)) if tensor._packed else (tensor.shape, tensor.dtype)
-        if tensor.nbytes >= _OWN_MEMORY or tensor.nbytes == 0:
+    addresses: list[int] = []
+    arena, begin, at, end = np.empty(0, np.uint8), 0, 0, 0
+    left = sum(nbytes + ALIGNMENT for _, _, nbytes in specs if nbytes < _OWN_MEMORY)
+    for name, shape, nbytes in specs:
+        dtype = numpy_dtype(name)
+        if block_of(name)[0] != 1:
+            shape, dtype = (nbytes,), np.dtype(np.uint8)
+        if nbytes >= _OWN_MEMORY or nbytes == 0:
             arrays.append(empty(shape, dtype))
+            addresses.append(address_of(arrays[-1]))
             continue
-        if at + tensor.nbytes > end:
+        if at + nbytes > end:
             arena = _core.arena(min(_SHARED_MEMORY, left + ALIGNMENT))
-            at, end = -address_of(arena) % ALIGNMENT, arena.nbytes
-        arrays.append(carve(arena, at, shape, dtype))
-        at += tensor.nbytes + -tensor.nbytes % ALIGNMENT
-        left -= tensor.nbytes + ALIGNMENT
-    return arrays
+            begin = address_of(arena)
+            at, end = -begin % ALIGNMENT, arena.nbytes
+        arrays.append(np.ndarray(shape, dtype, arena, at))
+        addresses.append(begin + at)
+        at += nbytes + -nbytes % ALIGNMENT
+        left -= nbytes + ALIGNMENT
+    return arrays, addresses
+
+
+def _finished(array: Array, dtype: str, shape: tuple[int, ...]) -> Array:
+    """What load() returns of the memory it read into."""
+    return array if block_of(dtype)[0] == 1 else unpack(array, dtype).reshape(shape)

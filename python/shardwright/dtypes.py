@@ -41,6 +41,13 @@ def name_of(dtype: np.dtype[Any], tensor: str | None = None) -> str:
     return name
 
 
+@functools.lru_cache(maxsize=256)
+def plain_name(dtype: np.dtype[Any]) -> str | None:
+    """The table's name of a dtype whose arrays are written as they lie: known, native, not packed. None for others."""
+    name = base_name(dtype)
+    return name if name in _BLOCKS and _BLOCKS[name][0] == 1 and dtype.isnative else None
+
+
 def address_of(array: Array) -> int:
     """Of the first element."""
     address: int = array.__array_interface__["data"][0]

@@ -100,13 +100,13 @@ def _of_lazy(name: str, tensor: Tensor) -> Source:
     """A tensor of an opened checkpoint: read while it is written, part by part."""
     def box(start: tuple[int, ...], stop: tuple[int, ...]) -> Any:
         return tensor[tuple(map(slice, start, stop))]
-    return Source(name, tensor._type, tensor.shape, producer=Producer(tensor.shape, tensor.dtype, box=box), keep=[tensor])
+    return Source(name, tensor._type, tensor.shape, producer=Producer(tensor.shape, tensor.dtype, box=box), keep=tensor)
 
 
 def write(sources: list[Source], ties: Mapping[str, str], values: Mapping[str, str], request: Mapping[str, Any], memory: int | str,
           threads: int, progress: Progress, ranks: Ranks | None = None) -> CopySummary:
     """save() by its parts: values are JSON texts by key ("metadata", "keras.names"), request has the fields of CopyRequest."""
-    given: list[Any] = [(s.name, s.dtype, s.shape, s.pieces) for s in sources]
+    given: list[Any] = [(s.name, s.dtype, s.shape, s.where) for s in sources]
     ids = {s.name: i for i, s in enumerate(sources)}
     pairs: list[tuple[int, int]] = []
     for alias, kept in ties.items():

@@ -17,9 +17,10 @@ namespace shardwright::python {
 namespace {
 
 nb::tuple tuple_of(std::span<const int64_t> values) {
-  nb::list out;
-  for (int64_t value : values) out.append(value);
-  return nb::tuple(out);
+  auto out = nb::steal<nb::tuple>(PyTuple_New(static_cast<Py_ssize_t>(values.size())));
+  for (size_t i = 0; i < values.size(); ++i)
+    PyTuple_SetItem(out.ptr(), static_cast<Py_ssize_t>(i), nb::int_(values[i]).release().ptr());
+  return out;
 }
 
 nb::list names_of(const Checkpoint& checkpoint) {
@@ -37,6 +38,20 @@ nb::tuple spec_of(const Checkpoint& checkpoint, size_t id) {
   auto spec = checkpoint.catalog.spec(checked(checkpoint, id));
   return nb::make_tuple(to_str(spec.name), to_str(dtype_row(spec.dtype).numpy_name), tuple_of(spec.shape),
                         spec.nbytes());
+}
+
+/// Of many tensors at once: id of the tensor that holds the bytes, and what spec_of says but for the name.
+nb::list specs_of(const Checkpoint& checkpoint, const std::vector<size_t>& ids) {
+  std::vector<nb::object> names(dtype_table().size());
+  nb::list out;
+  for (size_t id : ids) {
+    auto spec = checkpoint.catalog.spec(checked(checkpoint, id));
+    auto& name = names[static_cast<size_t>(spec.dtype)];
+    if (!name.is_valid()) name = to_str(dtype_row(spec.dtype).numpy_name);
+    out.append(nb::make_tuple(checkpoint.catalog.same_as(static_cast<TensorId>(id)), name, tuple_of(spec.shape),
+                              spec.nbytes()));
+  }
+  return out;
 }
 
 nb::list objects_of(const Checkpoint& checkpoint) {
@@ -145,6 +160,8 @@ void bind_class(nb::module_& module) {
           nb::sig("def near(self, name: str) -> list[str]"))
       .def("spec", spec_of, nb::sig("def spec(self, id: int) -> tuple[str, str, tuple[int, ...], int]"),
            "Name, NumPy's name of the dtype, shape, bytes of the values.")
+      .def("specs", specs_of, nb::sig("def specs(self, ids: list[int]) -> list[tuple[int, str, tuple[int, ...], int]]"),
+           "Of each: id of the tensor that holds its bytes (its own, but for ties), dtype, shape, bytes.")
       .def(
           "same_as", [](const Checkpoint& c, size_t id) { return c.catalog.same_as(checked(c, id)); },
           "Id of the tensor that holds the bytes of a tie; its own otherwise.")

@@ -26,8 +26,6 @@ using Extents = std::vector<int64_t>;
 using MemoryPiece = std::tuple<Extents, Extents, uint64_t, Extents, bool>;
 /// What is to be read: tensor id, dtype wanted, where to.
 using Wanted = std::tuple<size_t, std::string, std::vector<MemoryPiece>>;
-/// What is to be saved: name, dtype, shape, pieces (none: a producer makes it).
-using Given = std::tuple<nb::str, std::string, Extents, std::optional<std::vector<MemoryPiece>>>;
 
 Status add_pieces(CatalogBuilder& builder, DType dtype, const std::vector<MemoryPiece>& pieces) {
   for (const auto& [start, extent, address, strides, big_endian] : pieces) {
@@ -67,6 +65,15 @@ std::optional<std::pair<Box, MutableView>> plain_box(const Catalog& from, const 
   return std::pair(box, MutableView(reinterpret_cast<std::byte*>(address), *bytes));
 }
 
+Status load_into(const Checkpoint& checkpoint, const Catalog& target, const std::vector<TensorId>& origin,
+                 const JobOptions& options) {
+  SHARDWRIGHT_ASSIGN(auto plan, plan_load(checkpoint.catalog, target, origin, options.plan));
+  Calls calls;
+  calls.keep_going = [&](uint64_t done, uint64_t total) { return options.progress("read", done, total); };
+  SHARDWRIGHT_TRY(execute(plan, {checkpoint.store.get(), nullptr, nullptr}, calls));
+  return {};
+}
+
 void read(const Checkpoint& checkpoint, const std::vector<Wanted>& wanted, uint64_t memory_bytes, int threads,
           nb::object progress) {
   LongWork work(std::move(progress), memory_bytes, threads);
@@ -80,32 +87,60 @@ void read(const Checkpoint& checkpoint, const std::vector<Wanted>& wanted, uint6
     SHARDWRIGHT_ASSIGN(auto target, target_of(checkpoint.catalog, wanted));
     std::vector<TensorId> origin;
     for (const auto& want : wanted) origin.push_back(static_cast<TensorId>(std::get<0>(want)));
-    SHARDWRIGHT_ASSIGN(auto plan, plan_load(checkpoint.catalog, target, origin, options.plan));
-    Calls calls;
-    calls.keep_going = [&](uint64_t done, uint64_t total) { return options.progress("read", done, total); };
-    auto done = execute(plan, {checkpoint.store.get(), nullptr, nullptr}, calls);
-    return done.ok() ? Status{} : Status(std::move(done.error()));
+    return load_into(checkpoint, target, origin, options);
   });
 }
 
-/// The caller's memory and producers as a source.
-Result<Catalog> source_of(const std::vector<Given>& given, const std::vector<std::pair<size_t, size_t>>& ties,
+/// Many whole tensors, each to an address of its own.
+void read_whole(const Checkpoint& checkpoint, const std::vector<size_t>& ids, const std::vector<uint64_t>& addresses,
+                uint64_t memory_bytes, int threads, nb::object progress) {
+  LongWork work(std::move(progress), memory_bytes, threads);
+  work.run([&](const JobOptions& options) -> Status {
+    const Catalog& from = checkpoint.catalog;
+    CatalogBuilder builder;
+    std::vector<TensorId> origin;
+    for (size_t i = 0; i < ids.size(); ++i) {
+      if (ids[i] >= from.size() || i >= addresses.size()) return fail(Code::kInvalidArgument, "no such tensor id");
+      origin.push_back(static_cast<TensorId>(ids[i]));
+      auto spec = from.spec(origin.back());
+      SHARDWRIGHT_TRY(builder.add_tensor(spec.name, spec.dtype, spec.shape));
+      SHARDWRIGHT_TRY(builder.add_flat({Place::kMemory, -1, 0, addresses[i], spec.nbytes()}, spec.dtype));
+    }
+    SHARDWRIGHT_ASSIGN(auto target, builder.build(/*partial=*/true));
+    return load_into(checkpoint, target, origin, options);
+  });
+}
+
+/// The caller's memory and producers as a source. given: (name, dtype, shape, where); where: the address of all of it, in C order; or
+/// its pieces; None: a producer makes it.
+Result<Catalog> source_of(const nb::list& given, const std::vector<std::pair<size_t, size_t>>& ties,
                           const std::vector<std::pair<std::string, std::string>>& values, bool partial) {
   CatalogBuilder builder;
-  for (const auto& [name, dtype_name, shape, pieces] : given) {
-    SHARDWRIGHT_ASSIGN(DType dtype, parse_dtype(dtype_name));
-    std::string text = from_str(name);
+  nb::object dtype_name;
+  DType dtype = DType::kU8;
+  for (nb::handle row : given) {
+    if (!row[1].is(dtype_name)) {  // mostly the same as before
+      dtype_name = row[1];
+      SHARDWRIGHT_ASSIGN(dtype, parse_dtype(nb::cast<std::string>(dtype_name)));
+    }
+    std::string text = from_str(nb::object(row[0]));
+    auto shape = nb::cast<Extents>(row[2]);
+    nb::object where = row[3];
     auto elements = element_count(shape);
     auto bytes = elements ? bytes_of_elements(dtype, *elements) : std::nullopt;
     if (!bytes)
-      return fail(Code::kInvalidArgument, "its number of elements does not fit whole bytes of " + dtype_name)
+      return fail(Code::kInvalidArgument,
+                  "its number of elements does not fit whole bytes of " + std::string(dtype_row(dtype).numpy_name))
           .at_tensor(text)
           .with_found(shape_text(shape));
     SHARDWRIGHT_TRY(builder.add_tensor(text, dtype, shape));
-    if (pieces)
-      SHARDWRIGHT_TRY(add_pieces(builder, dtype, *pieces));
-    else
-      SHARDWRIGHT_TRY(builder.add_flat({Place::kCall, -1, 0, 0, *bytes}, dtype));
+    if (nb::isinstance<nb::list>(where)) {
+      SHARDWRIGHT_TRY(add_pieces(builder, dtype, nb::cast<std::vector<MemoryPiece>>(where)));
+      continue;
+    }
+    Place place{where.is_none() ? Place::kCall : Place::kMemory, -1, 0, 0, *bytes};
+    if (!where.is_none()) place.offset = nb::cast<uint64_t>(where);
+    SHARDWRIGHT_TRY(builder.add_flat(place, dtype));
   }
   for (const auto& [alias, kept] : ties) builder.tie(static_cast<TensorId>(alias), static_cast<TensorId>(kept));
   for (const auto& [key, json] : values) builder.set_value(key, {Value::kJson, json});
@@ -113,7 +148,7 @@ Result<Catalog> source_of(const std::vector<Given>& given, const std::vector<std
 }
 
 /// produce(id, start, extent, into): fills the bytes `into` with a box of tensor `id`, C order, little-endian.
-nb::dict write(const std::vector<Given>& given, const std::vector<std::pair<size_t, size_t>>& ties,
+nb::dict write(const nb::list& given, const std::vector<std::pair<size_t, size_t>>& ties,
                const std::vector<std::pair<std::string, std::string>>& values, const nb::dict& request_fields,
                nb::object produce, uint64_t memory_bytes, int threads, nb::object progress, Ranks* ranks) {
   CopyRequest request = copy_request_of(request_fields);
@@ -175,6 +210,11 @@ void bind_transfer(nb::module_& module) {
       "Reads boxes of tensors into memory of the caller, which lives and is written by nobody else until this "
       "returns.\n\nwanted: (tensor id, dtype, [(start, extent, address, strides in elements, False)]); boxes of one "
       "tensor do not overlap. Floating types are converted where the dtype differs.");
+  module.def("read_whole", read_whole, nb::arg("checkpoint"), nb::arg("ids"), nb::arg("addresses"),
+             nb::arg("memory_bytes"), nb::arg("threads"), nb::arg("progress").none(),
+             nb::sig("def read_whole(checkpoint: Checkpoint, ids: list[int], addresses: list[int], memory_bytes: int, "
+                     "threads: int, progress: object) -> None"),
+             "Reads whole tensors, each to an address with room for its values, in its own dtype.");
   module.def("write", write, nb::arg("tensors"), nb::arg("ties"), nb::arg("values"), nb::arg("request"),
              nb::arg("produce").none(), nb::arg("memory_bytes"), nb::arg("threads"), nb::arg("progress").none(),
              nb::arg("ranks").none() = nb::none(),
