@@ -4,14 +4,14 @@
 #include <cmath>
 #include <set>
 
-#include "shardwright/engine/cut.h"
 #include "shardwright/engine/manifest.h"
+#include "shardwright/engine/tensor_stream.h"
 #include "shardwright/tensor/convert.h"
 
 namespace shardwright {
 namespace {
 
-/// Elements compared at once: with both sides as doubles it stays within a few MiB.
+/// Elements compared at once, a multiple of any dtype's block: with both sides as doubles it stays within a few MiB.
 constexpr uint64_t kCompareElements = 256 * KiB;
 
 /// The names, dtypes and shapes that differ; the tensors left to be compared by value.
@@ -46,36 +46,54 @@ std::vector<std::pair<TensorId, TensorId>> compare_specs(const Catalog& a, const
   return same;
 }
 
-/// Values of a tensor, slab by slab, as doubles (two for an element of a complex type).
+/// Values of a tensor in C order, as doubles (two for an element of a complex type), as many at a time as are asked for.
 class Values {
  public:
-  Values(const Checkpoint& checkpoint, TensorId tensor)
-      : checkpoint_(checkpoint), tensor_(tensor), dtype_(checkpoint.catalog.spec(tensor).dtype) {}
-  Result<std::span<const double>> read(const Box& box, const PlanOptions& options) {
-    uint64_t elements = box.elements();
-    raw_.resize(bytes_of_elements(dtype_, elements).value_or(0));
-    SHARDWRIGHT_TRY(read_box(checkpoint_, tensor_, box, raw_, options));
-    bool complex = dtype_row(dtype_).kind == Kind::kComplex;
-    doubles_.resize(elements * (complex ? 2 : 1));
-    if (dtype_ != DType::kF64 && can_convert(dtype_, DType::kF64)) {
-      auto out = std::as_writable_bytes(std::span(doubles_));
-      SHARDWRIGHT_TRY(convert(dtype_, raw_, DType::kF64, out));
-    } else {
-      for (uint64_t i = 0; i < elements; ++i) {
-        if (complex) doubles_[2 * i + 1] = element_value(dtype_, raw_, i, 1);
-        doubles_[complex ? 2 * i : i] = element_value(dtype_, raw_, i);
-      }
+  Values(const Checkpoint& checkpoint, TensorId tensor, const PlanOptions& options)
+      : dtype_(checkpoint.catalog.spec(tensor).dtype), stream_(checkpoint, tensor, options) {}
+
+  /// Elements that are there to be looked at; 0 at the end.
+  Result<uint64_t> available() {
+    if (used_ < held_) return held_ - used_;
+    if (slab_.empty()) {
+      SHARDWRIGHT_ASSIGN(slab_, stream_.next());
     }
-    return std::span<const double>(doubles_);
+    const DTypeRow& row = dtype_row(dtype_);
+    held_ = std::min<uint64_t>(slab_.size() / row.block_bytes * row.block_elems, kCompareElements);
+    used_ = 0;
+    raw_ = slab_.first(bytes_of_elements(dtype_, held_).value_or(0));
+    slab_ = slab_.subspan(raw_.size());
+    SHARDWRIGHT_TRY(to_doubles());
+    return held_;
   }
-  View raw() const { return raw_; }
+  /// The next `count` of them, and their bytes (of whole blocks, when as many were always taken on both sides).
+  std::pair<std::span<const double>, View> take(uint64_t count) {
+    size_t each = dtype_row(dtype_).kind == Kind::kComplex ? 2 : 1;
+    auto numbers = std::span<const double>(doubles_).subspan(used_ * each, count * each);
+    uint64_t first = bytes_of_elements(dtype_, used_).value_or(0);
+    View bytes = raw_.subspan(first, bytes_of_elements(dtype_, used_ + count).value_or(raw_.size()) - first);
+    used_ += count;
+    return {numbers, bytes};
+  }
 
  private:
-  const Checkpoint& checkpoint_;
-  TensorId tensor_;
+  Status to_doubles() {
+    bool complex = dtype_row(dtype_).kind == Kind::kComplex;
+    doubles_.resize(held_ * (complex ? 2 : 1));
+    if (dtype_ != DType::kF64 && can_convert(dtype_, DType::kF64))
+      return convert(dtype_, raw_, DType::kF64, std::as_writable_bytes(std::span(doubles_)));
+    for (uint64_t i = 0; i < held_; ++i) {
+      if (complex) doubles_[2 * i + 1] = element_value(dtype_, raw_, i, 1);
+      doubles_[complex ? 2 * i : i] = element_value(dtype_, raw_, i);
+    }
+    return {};
+  }
+
   DType dtype_;
-  Bytes raw_;
+  View slab_, raw_;
   std::vector<double> doubles_;
+  uint64_t held_ = 0, used_ = 0;
+  TensorStream stream_;
 };
 
 struct Comparison {
@@ -105,24 +123,25 @@ void compare_slab(std::span<const double> a, std::span<const double> b, bool bit
   if (exact && bits_differ) out.differs = true;
 }
 
+/// Reads both once, side by side, each with half of the memory.
 Result<Comparison> compare_values(const Checkpoint& a, TensorId in_a, const Checkpoint& b, TensorId in_b,
                                   const DiffRequest& request, const JobOptions& options) {
   Comparison out;
   auto spec = a.catalog.spec(in_a);
-  auto dtype_b = b.catalog.spec(in_b).dtype;
-  Values left(a, in_a), right(b, in_b);
-  PlanOptions small = options.plan;
-  small.threads = small.threads == 0 ? 1 : small.threads;
-  Cut cut = cut_slabs(spec.shape, kCompareElements,
-                      std::max(dtype_row(spec.dtype).block_elems, dtype_row(dtype_b).block_elems));
-  for (uint64_t part = 0; part < cut.parts(); ++part) {
-    Range range = cut.range(part);
-    if (range.count == 0) continue;
-    Box box = boxes_of_range(Box::whole(spec.shape), range.first, range.count).front();
-    SHARDWRIGHT_ASSIGN(auto x, left.read(box, small));
-    SHARDWRIGHT_ASSIGN(auto y, right.read(box, small));
-    compare_slab(x, y, !std::ranges::equal(left.raw(), right.raw()), request, out);
-    if (options.progress && !options.progress("compare", part, cut.parts()))
+  PlanOptions half = options.plan;
+  half.memory_bytes = std::max<uint64_t>(half.memory_bytes / 2, MiB);
+  half.threads = half.threads == 0 ? 1 : half.threads;
+  Values left(a, in_a, half), right(b, in_b, half);
+  for (uint64_t done = 0; done < spec.elements();) {
+    SHARDWRIGHT_ASSIGN(uint64_t in_left, left.available());
+    SHARDWRIGHT_ASSIGN(uint64_t in_right, right.available());
+    uint64_t count = std::min(in_left, in_right);
+    if (count == 0) return fail(Code::kInternal, "a tensor ended early").at_tensor(std::string(spec.name));
+    auto [x, x_bytes] = left.take(count);
+    auto [y, y_bytes] = right.take(count);
+    compare_slab(x, y, request.exact() && !std::ranges::equal(x_bytes, y_bytes), request, out);
+    done += count;
+    if (options.progress && !options.progress("compare", done, spec.elements()))
       return fail(Code::kAborted, "stopped on request");
   }
   return out;

@@ -39,8 +39,10 @@ class Planner {
         .with_expected("at least " + format_bytes(kLeastBudget));
   }
 
+  /// Of what is read; others may be of any kind.
   Status decoders() {
-    for (TensorId id = 0; id < plan_.from.size(); ++id) {
+    for (TensorId to = 0; to < plan_.to.size(); ++to) {
+      TensorId id = origin_.empty() ? to : origin_[to];
       if (plan_.from.flat(id)) continue;
       for (const Piece& piece : plan_.from.pieces(id)) {
         if (piece.encoding < plan_.decode_windows.size() && plan_.decode_windows[piece.encoding] != kUnknown) continue;
@@ -154,10 +156,19 @@ class Planner {
     auto within = [&](const Piece& piece) { return geometry.box.contains(piece.box); };
     if (!std::ranges::all_of(pieces.all(), within)) return false;
     bool one = pieces.all().size() == 1;
-    if (!one && (consumer || plan_.options.checksums)) return false;  // boxes must come in C order
+    if (!one && plan_.options.checksums) return false;  // one running sum for each tensor
+    if (!one && consumer && !in_c_order(pieces, geometry.box)) return false;
     // A slab that ends inside a row of chunks would decode those chunks again.
     auto rows = static_cast<uint64_t>(pieces.all().front().box.extent.empty() ? 1 : pieces.all().front().box.extent[0]);
     return geometry.cut.parts() > 1 && (geometry.cut.outer > 1 || geometry.cut.step % rows != 0);
+  }
+
+  /// Whether the pieces are whole rows, so that one after the other they are the tensor in C order.
+  static bool in_c_order(const PieceIndex& pieces, const Box& tensor) {
+    return std::ranges::all_of(pieces.all(), [&](const Piece& piece) {
+      return tensor.rank() > 0 &&
+             std::equal(piece.box.extent.begin() + 1, piece.box.extent.end(), tensor.extent.begin() + 1);
+    });
   }
 
   void count(const Lane& lane, const Geometry& geometry, const PieceIndex* pieces, TensorId from) {
