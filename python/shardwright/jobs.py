@@ -43,10 +43,12 @@ def copy(source: Path, target: Path, *, format: str | None = None, max_shard_siz
 
 @dataclass(frozen=True)
 class Verification:
-    """findings: what is wrong, as exceptions that were not raised; empty when the checkpoint is sound, and then this is true."""
+    """findings: what is wrong, as exceptions that were not raised; empty when the checkpoint is sound, and then this is true.
+    peak_memory_bytes: of anonymous memory, beyond what there was before."""
 
     tensors: int
     bytes_checked: int
+    peak_memory_bytes: int
     manifest: bool
     findings: list[Error]
 

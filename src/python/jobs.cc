@@ -59,6 +59,7 @@ nb::dict verify(const nb::str& path, bool full, const nb::str& against, uint64_t
   nb::dict out;
   out["tensors"] = summary.tensors;
   out["bytes_checked"] = summary.bytes_checked;
+  out["peak_memory_bytes"] = summary.peak_memory_bytes;
   out["manifest"] = summary.manifest;
   out["findings"] = found;
   return out;

@@ -158,6 +158,41 @@ def test_weights_of_an_archive_are_replaced(shardwright, tmp_path):
     assert np.array_equal(predictions(keras.saving.load_model(tmp_path / "a.keras")), before)
 
 
+def test_assets_go_along_compressed_or_not(shardwright, tmp_path, rng):
+    """Into a directory: members that another program has compressed are decoded."""
+    dense_model().save(tmp_path / "a.keras")
+    assets = {"assets/layers/text/vocabulary.txt": b"one two\n" * 50_000, "assets/layers/text/noise.bin": rng.bytes(200_000), "assets/empty": b""}
+    with zipfile.ZipFile(tmp_path / "a.keras") as archive, zipfile.ZipFile(tmp_path / "b.keras", "w") as packed:
+        for name in archive.namelist():
+            packed.writestr(name, archive.read(name), zipfile.ZIP_STORED if name.endswith(".h5") else zipfile.ZIP_DEFLATED)
+            assets |= {name: archive.read(name)} if not name.endswith(".h5") else {}
+        for name, content in assets.items():
+            if name.startswith("assets"):
+                packed.writestr(name, content, zipfile.ZIP_DEFLATED)
+    for isolate in ([], ["--isolate"]):
+        out = tmp_path / f"out{len(isolate)}"
+        assert not [text for text in shardwright.copy(tmp_path / "b.keras", out, *isolate)["warnings"] if "member" in text]
+        files = {str(path.relative_to(out)): path.read_bytes() for path in out.rglob("*") if path.is_file()}
+        assert files.pop("model.safetensors") and files == assets
+    damaged = bytearray((tmp_path / "b.keras").read_bytes())
+    at = damaged.index(b"vocabulary.txt") + len("vocabulary.txt")
+    damaged[at:at + 40] = b"\xff" * 40
+    (tmp_path / "c.keras").write_bytes(damaged)
+    assert "vocabulary.txt" in shardwright.run("copy", tmp_path / "c.keras", tmp_path / "damaged", code=4).stderr
+    assert not (tmp_path / "damaged").exists()
+
+
+def test_bombs_are_no_assets(shardwright, tmp_path):
+    dense_model().save(tmp_path / "a.keras")
+    with zipfile.ZipFile(tmp_path / "a.keras", "a", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+        with archive.open("assets/bomb", "w", force_zip64=True) as member:
+            for _ in range(257):
+                member.write(bytes(1 << 20))
+    warnings = [text for text in shardwright.copy(tmp_path / "a.keras", tmp_path / "out")["warnings"] if "member" in text]
+    assert len(warnings) == 1 and "assets/bomb" in warnings[0] and "claims far more" in warnings[0]
+    assert not (tmp_path / "out" / "assets" / "bomb").exists()
+
+
 def test_bfloat16_and_float8_read_back(shardwright, tmp_path, rng):
     """Keras writes float8 and cannot read it; here the attribute makes the round trip whole."""
     tensors = raw.every_dtype(rng)
@@ -204,6 +239,24 @@ def test_foreign_hdf5_is_read(shardwright, tmp_path, rng, libver, dtype):
     assert tensors.keys() == arrays.keys()
     for name, tensor in tensors.items():
         assert same(numpy_of(tensor), arrays[name]), name
+
+
+def test_a_filter_that_nobody_knows_hides_nothing_else(shardwright, tmp_path, rng):
+    good = rng.standard_normal((20, 3)).astype("f4")
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("odd", data=np.arange(100), chunks=(50,), compression="lzf")
+        file.create_dataset("good", data=good, chunks=(5, 3), compression="gzip")
+    assert {row["name"]: row["shape"] for row in shardwright.json("ls", tmp_path / "a.h5")} == {"odd": [100], "good": [20, 3]}
+    assert shardwright.json("show", tmp_path / "a.h5", "good", "--stats")
+    shardwright.copy(tmp_path / "a.h5", tmp_path / "b.safetensors", "--exclude", "odd")
+    assert same(numpy_of(raw.read(tmp_path / "b.safetensors")["good"]), good)
+    for command in (["copy", tmp_path / "a.h5", tmp_path / "c.safetensors"], ["show", tmp_path / "a.h5", "odd"], ["hash", tmp_path / "a.h5"]):
+        error = shardwright.run(*command, code=6).stderr
+        assert "odd" in error and "HDF5 filter 32000 lzf" in error
+    assert not (tmp_path / "c.safetensors").exists()
+    for full in ([], ["--full"]):
+        lines = shardwright.lines("verify", tmp_path / "a.h5", *full, code=1)
+        assert [(line["code"], line["tensor"]) for line in lines if line["type"] == "finding"] == [("unsupported", "odd")]
 
 
 def test_legacy_h5_is_read(shardwright, tmp_path):

@@ -35,7 +35,9 @@ def test_copy_is_the_programs(model, shardwright, tmp_path):
     assert "config.json" in ours
     for key in ("format", "tensors", "shards", "bytes_read", "bytes_written", "warnings"):
         assert getattr(summary, key) == theirs[key], key
-    assert [name for name, _ in summary.files] == sorted(ours.keys() - {"config.json"})
+    files = [name for name, _ in summary.files]
+    assert files == ["config.json", "model.safetensors"] and sorted(files) == sorted(ours)
+    assert all(size in (None, len(ours[name])) for name, size in summary.files)
     with sw.open(tmp_path / "ours") as checkpoint:
         assert set(checkpoint) == {"w", "Half", "f8", "alias"} and checkpoint["w"].dtype == ml_dtypes.bfloat16
 
@@ -43,6 +45,12 @@ def test_copy_is_the_programs(model, shardwright, tmp_path):
 def test_copy_onto_itself_and_dry_run(model, tmp_path):
     planned = sw.copy(model, model, max_shard_size="1GB", dry_run=True)
     assert planned.shards == 1 and len(list(model.glob("*.safetensors"))) > 1
+    planned = [name for name, _ in sw.copy(model, tmp_path / "out", max_shard_size="1KB", manifest=True, dry_run=True).files]
+    assert not (tmp_path / "out").exists()
+    sw.copy(model, tmp_path / "out", max_shard_size="1KB", manifest=True)
+    assert sorted(planned) == sorted(path.name for path in (tmp_path / "out").iterdir())
+    assert planned[-1] == "model.safetensors.index.json" and "config.json" in planned
+    assert [name for name, _ in sw.copy(model, tmp_path / "m.weights.json", dry_run=True).files] == ["m_00000.weights.h5", "m.weights.json"]
     sw.copy(model, model, max_shard_size="1GB")
     assert [path.name for path in model.glob("*.safetensors")] == ["model.safetensors"]
 
@@ -58,6 +66,11 @@ def test_verify(model, shardwright):
         tuple(line[key] for key in ("code", "path", "tensor", "offset", "message")) for line in theirs]
     with pytest.raises(sw.NotFoundError):
         sw.verify(model / "nothing")
+
+
+def test_verify_says_what_memory_it_took(tmp_path):
+    sw.save(tmp_path / "a.safetensors", {"w": np.ones((32 << 20) // 4, "f4")})
+    assert 1 << 20 <= sw.verify(tmp_path / "a.safetensors", full=True, memory="16MiB").peak_memory_bytes <= 80 << 20
 
 
 def test_hashes_and_manifest(model, shardwright, tmp_path):

@@ -1,5 +1,7 @@
 """Saving arrays of every kind: what lies askew is packed, what cannot be saved is refused, and other libraries read it."""
 import json
+import threading
+import time
 import weakref
 
 import ml_dtypes
@@ -125,6 +127,13 @@ def test_other_sizes_are_refused(tmp_path, size):
         sw.save(tmp_path / "m", {"a": np.zeros(1)}, max_shard_size=size)
     with pytest.raises(sw.InvalidArgumentError):
         sw.save(tmp_path / "m", {"a": np.zeros(1)}, memory=size)
+
+
+@pytest.mark.parametrize("size", [0, "0", "0.1B"])
+def test_shards_of_no_bytes_are_refused(tmp_path, size):
+    with pytest.raises(sw.InvalidArgumentError, match="no bytes") as raised:
+        sw.save(tmp_path / "m", {"a": np.zeros(1)}, max_shard_size=size)
+    assert "--" not in str(raised.value) and not list(tmp_path.iterdir())
 
 
 def test_a_single_file_has_no_shards(tmp_path):
@@ -273,3 +282,59 @@ def test_a_checkpoint_may_be_replaced_by_what_is_read_from_it(tmp_path, rng):
         sw.save(path, {"renamed": checkpoint["a"], "c": np.ones(1)}, overwrite=True)
     loaded = back(path)
     assert set(loaded) == {"renamed", "c"} and np.array_equal(loaded["renamed"], arrays["a"])
+
+
+# ---- several writers of one directory
+
+@pytest.fixture
+def slow_writer(tmp_path):
+    """Another writer, at work on a.safetensors for a while."""
+    begun = threading.Event()
+
+    def make():
+        begun.set()
+        time.sleep(0.5)
+        return np.ones(4, "f4")
+    thread = threading.Thread(target=lambda: sw.save(tmp_path / "a.safetensors", [("x", (4,), "float32", make)]))
+    thread.start()
+    assert begun.wait(30)
+    yield
+    thread.join()
+
+
+def test_a_second_writer_waits_its_turn(tmp_path, slow_writer):
+    sw.save(tmp_path / "b.safetensors", {"y": np.zeros(3)})
+    assert (tmp_path / "a.safetensors").exists() and list(back(tmp_path / "b.safetensors")) == ["y"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.safetensors", "b.safetensors"]
+
+
+def test_what_the_first_writer_made_is_seen_by_the_second(tmp_path, slow_writer):
+    with pytest.raises(sw.AlreadyExistsError):
+        sw.save(tmp_path / "a.safetensors", {"y": np.zeros(3)})
+    assert list(back(tmp_path / "a.safetensors")) == ["x"]
+
+
+def test_waiting_can_be_stopped(tmp_path, slow_writer):
+    phases = []
+    with pytest.raises(sw.AbortedError):
+        sw.save(tmp_path / "b.safetensors", {"y": np.zeros(3)}, progress=lambda phase, done, total: phases.append(phase) or False)
+    assert phases == ["wait"] and not (tmp_path / "b.safetensors").exists()
+
+
+def test_many_writers_at_once(tmp_path):
+    together, failed = threading.Barrier(5), []
+
+    def write(i):
+        together.wait()
+        try:
+            sw.save(tmp_path / f"{i}.safetensors", {"x": np.full(3, i)}, manifest=True)
+        except Exception as error:
+            failed.append(error)
+    threads = [threading.Thread(target=write, args=(i,)) for i in range(5)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failed == []
+    assert sorted(path.name for path in tmp_path.iterdir()) == [f"{i}.safetensors" for i in range(5)] + ["shardwright.manifest.json"]
+    assert all(sw.verify(tmp_path / f"{i}.safetensors", full=True).manifest for i in range(5))

@@ -71,7 +71,12 @@ class Chain : public Codec {
 Result<const CodecRow*> find_row(const CodecSpec& spec) {
   for (const CodecRow& row : codec_table())
     if (row.name == spec.name) return &row;
-  return fail(Code::kUnsupported, "no codec of this name").with_found("'" + spec.name + "'");
+  std::string known;
+  for (const CodecRow& row : codec_table()) known += (known.empty() ? "" : ", ") + std::string(row.name);
+  return fail(Code::kUnsupported, "stored with a codec that cannot be decoded")
+      .with_found(spec.name)
+      .with_expected(known)
+      .with_hint("write it again without, with the program that made it (HDF5: `h5repack -f NONE in.h5 out.h5`)");
 }
 
 enum class Direction { kDecode, kEncode };

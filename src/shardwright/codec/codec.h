@@ -30,7 +30,7 @@ class Codec {
 struct CodecSpec {
   std::string name;  ///< a row of codec_table: "zlib", "zstd", "shuffle", ...
   uint64_t parameter =
-      0;  ///< zlib, gzip, zstd: level (zstd: as int64_t); shuffle, transpose: element size in bytes; blosc: BloscParameters
+      0;  ///< zlib, gzip, deflate, zstd: level (zstd: as int64_t); shuffle, transpose: element size in bytes; blosc: BloscParameters
   std::vector<uint64_t> values{};  ///< transpose: extents of the decoded chunk, then the order of its dimensions
   bool operator==(const CodecSpec&) const = default;
 };

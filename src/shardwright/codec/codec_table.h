@@ -14,6 +14,10 @@ CodecResult gzip_decoder(const CodecSpec& spec, uint64_t chunk_bytes);
 CodecResult gzip_encoder(const CodecSpec& spec, uint64_t chunk_bytes);
 uint64_t gzip_bound(const CodecSpec& spec, uint64_t chunk_bytes);
 
+CodecResult deflate_decoder(const CodecSpec& spec, uint64_t chunk_bytes);
+CodecResult deflate_encoder(const CodecSpec& spec, uint64_t chunk_bytes);
+uint64_t deflate_bound(const CodecSpec& spec, uint64_t chunk_bytes);
+
 CodecResult shuffle_decoder(const CodecSpec& spec, uint64_t chunk_bytes);
 CodecResult shuffle_encoder(const CodecSpec& spec, uint64_t chunk_bytes);
 uint64_t shuffle_bound(const CodecSpec& spec, uint64_t chunk_bytes);

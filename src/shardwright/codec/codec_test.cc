@@ -54,6 +54,7 @@ const std::vector<Chain>& chains() {
       {{"zlib", 6}},
       {{"zlib", 9}},
       {{"gzip", 5}},
+      {{"deflate", 7}},
       {{"shuffle", 1}},
       {{"shuffle", 4}},
       {{"shuffle", 7}},
@@ -168,7 +169,7 @@ TEST(Codec, ABombIsCutOffAtTheSizeOfTheChunk) {
 }
 
 TEST(Codec, WindowsStaySmallWhateverTheChunk) {
-  for (const char* name : {"zlib", "gzip", "fletcher32"}) {
+  for (const char* name : {"zlib", "gzip", "deflate", "fletcher32"}) {
     Chain chain{{name, 6}};
     EXPECT_LT((*make_decoder(chain, 1ull << 50))->window_bytes(), MiB) << name;
     EXPECT_LT((*make_encoder(chain, 1ull << 50))->window_bytes(), MiB) << name;
@@ -296,7 +297,7 @@ TEST(Zlib, BoundIsZlibsOwn) {
   Random random(1);
   Bytes noise(200'000);
   for (auto& byte : noise) byte = static_cast<std::byte>(random());
-  for (const char* name : {"zlib", "gzip"})
+  for (const char* name : {"zlib", "gzip", "deflate"})
     for (uint64_t level : {1, 6, 9})
       EXPECT_LE(encode(Chain{{name, level}}, noise)->size(), encoded_bound(Chain{{name, level}}, noise.size()));
 }

@@ -1,4 +1,4 @@
-// zlib and gzip: one compression, two wrappings.
+// zlib, gzip and deflate: one compression, two wrappings and none.
 #include <zlib.h>
 
 #include <algorithm>
@@ -14,9 +14,9 @@ constexpr uint64_t kDecoderBytes = kOutputBytes + 48 * KiB, kEncoderBytes = kOut
 /// zlib counts input in 32 bits.
 constexpr size_t kInputBytes = 1u << 30;
 
-/// zlib's windowBits: 15, and 16 more for gzip's header.
-enum Wrapping : int { kZlib = 15, kGzip = 15 + 16 };
-const char* name_of(Wrapping wrapping) { return wrapping == kGzip ? "gzip" : "zlib"; }
+/// zlib's windowBits: 15, 16 more for gzip's header, negative for none.
+enum Wrapping : int { kZlib = 15, kGzip = 15 + 16, kBare = -15 };
+const char* name_of(Wrapping wrapping) { return wrapping == kGzip ? "gzip" : wrapping == kZlib ? "zlib" : "deflate"; }
 
 void set_input(z_stream& stream, View part) {
   stream.next_in = reinterpret_cast<Bytef*>(const_cast<std::byte*>(part.data()));  // zlib only reads it
@@ -73,12 +73,15 @@ class Inflater : public DeflateCodec {
 
   Status inflate_part(View part, const std::function<Status(View)>& emit) {
     set_input(stream_, part);
-    // Output that is still to come when the input is used up comes with the next part: the checksum at least follows.
-    while (stream_.avail_in > 0 && !ended_) {
+    // Output may be still to come when the input is used up; that there is no more shows as Z_BUF_ERROR.
+    bool full = false;
+    while ((stream_.avail_in > 0 || full) && !ended_) {
       set_output();
       int code = ::inflate(&stream_, Z_NO_FLUSH);
       ended_ = code == Z_STREAM_END;
-      if (code != Z_OK && !ended_) return corrupt(stream_.msg != nullptr ? stream_.msg : "not compressed data");
+      full = stream_.avail_out == 0;
+      if (code != Z_OK && !ended_ && !(code == Z_BUF_ERROR && stream_.avail_in == 0))
+        return corrupt(stream_.msg != nullptr ? stream_.msg : "not compressed data");
       SHARDWRIGHT_TRY(emit_output(emit));
     }
     if (stream_.avail_in > 0) return corrupt("bytes follow the end of the compressed data");
@@ -153,9 +156,12 @@ uint64_t bound(uint64_t bytes, uint64_t wrapping) {
 
 CodecResult zlib_decoder(const CodecSpec&, uint64_t) { return std::make_unique<Inflater>(kZlib); }
 CodecResult gzip_decoder(const CodecSpec&, uint64_t) { return std::make_unique<Inflater>(kGzip); }
+CodecResult deflate_decoder(const CodecSpec&, uint64_t) { return std::make_unique<Inflater>(kBare); }
 CodecResult zlib_encoder(const CodecSpec& spec, uint64_t) { return make_encoder(kZlib, spec); }
 CodecResult gzip_encoder(const CodecSpec& spec, uint64_t) { return make_encoder(kGzip, spec); }
+CodecResult deflate_encoder(const CodecSpec& spec, uint64_t) { return make_encoder(kBare, spec); }
 uint64_t zlib_bound(const CodecSpec&, uint64_t chunk_bytes) { return bound(chunk_bytes, 6); }
 uint64_t gzip_bound(const CodecSpec&, uint64_t chunk_bytes) { return bound(chunk_bytes, 18); }
+uint64_t deflate_bound(const CodecSpec&, uint64_t chunk_bytes) { return bound(chunk_bytes, 0); }
 
 }  // namespace shardwright::detail

@@ -5,6 +5,7 @@
 #include <set>
 
 #include "shardwright/base/text.h"
+#include "shardwright/engine/begin.h"
 #include "shardwright/engine/jobs.h"
 #include "shardwright/engine/manifest.h"
 #include "shardwright/engine/memory_watch.h"
@@ -93,7 +94,7 @@ class Copy {
     SHARDWRIGHT_ASSIGN(auto written, open_checkpoint(written_path(), options_.open));
     SHARDWRIGHT_ASSIGN(auto manifest, survey(written, /*stored=*/true, options_));
     if (fill_ == nullptr) SHARDWRIGHT_TRY(check_receipts(written, manifest, plan_.objects, receipts_));
-    return write_manifest(written, manifest);
+    return write_manifest(written, manifest, options_);
   }
 
   /// What the new checkpoint is opened by.
@@ -135,6 +136,7 @@ class Copy {
 
   /// Files that go along. Into a directory of its own: all; onto the source itself: they are there.
   void choose_side_files() {
+    side_files_.clear();
     const auto& files = selected_.want.side_files();
     if (files.empty() || target_.own_source || target_.format == &kKerasArchive) return;
     if (target_.is_directory) {
@@ -184,7 +186,7 @@ class Copy {
               .at_path(source_.store->describe(file.key));
         file.length = *size - file.offset;
       }
-      bytes += file.length;
+      bytes += size_of(file);
     }
     SHARDWRIGHT_ASSIGN(auto room, target_.store->room(target_.directory));
     if (!room || request_.dry_run) return {};
@@ -200,7 +202,10 @@ class Copy {
   }
 
   Status write() {
-    SHARDWRIGHT_ASSIGN(transaction_, target_.store->begin(target_.directory));
+    SHARDWRIGHT_ASSIGN(auto begun, begin_in_turn(*target_.store, target_.directory, options_));
+    transaction_ = std::move(begun.transaction);
+    // From here on nobody else writes there; what was found before is looked at again.
+    SHARDWRIGHT_TRY(begun.waited ? prepare() : check_collisions());
     calls_.keep_going = [&](uint64_t done, uint64_t total) {
       watch_.sample();
       return !options_.progress || options_.progress("copy", done, total);
@@ -215,17 +220,29 @@ class Copy {
     return publish();
   }
 
+  static uint64_t size_of(const Catalog::SideFile& file) {
+    return file.codec.empty() ? file.length : file.decoded_bytes;
+  }
+
   Status carry(const Catalog::SideFile& file) {
-    SHARDWRIGHT_ASSIGN(auto writer, transaction_->create(file.name, file.length));
-    uint64_t at = 0;
+    uint64_t size = size_of(file), at = 0, taken = 0;
+    SHARDWRIGHT_ASSIGN(auto writer, transaction_->create(file.name, size));
     auto append = [&](View bytes) -> Status {
       WriteOp op{at, bytes};
       at += bytes.size();
       return writer->write({&op, 1});
     };
-    SHARDWRIGHT_TRY(read_blocks(*source_.store, file.key, file.offset, file.length, append));
-    sealed_bytes_ += file.length;
-    return writer->finish(file.length);
+    std::vector<CodecSpec> chain;
+    if (!file.codec.empty()) chain.push_back({file.codec, 0});
+    SHARDWRIGHT_ASSIGN(auto decoder, make_decoder(chain, size));
+    auto decode = [&](View bytes) {
+      taken += bytes.size();
+      return decoder->push(bytes, taken == file.length, append);
+    };
+    auto read = read_blocks(*source_.store, file.key, file.offset, file.length, decode);
+    if (!read.ok()) return std::move(read.error()).within("while '" + file.name + "' was carried along");
+    sealed_bytes_ += size;
+    return writer->finish(size);
   }
 
   Status put(const std::string& key, View bytes) {
@@ -273,12 +290,18 @@ class Copy {
     s.reread = plan_.summary.reread;
     s.seconds = watch_.seconds();
     std::vector<std::pair<std::string, uint64_t>> objects;
+    for (const auto& file : side_files_) objects.emplace_back(file.name, size_of(file));
     for (const auto& object : plan_.objects) objects.emplace_back(object.key, object.size);
+    if (request_.manifest) objects.emplace_back(kManifestName, kUnknown);
+    if (request_.dry_run)
+      for (const auto& object : draft_->sealed()) objects.emplace_back(object.key, object.size);
     objects.insert(objects.end(), s.objects.begin(), s.objects.end());
     s.objects = std::move(objects);
     s.bytes_read = request_.dry_run ? plan_.summary.read_bytes : source_.store->bytes_read();
     s.bytes_written = sealed_bytes_;
     for (const auto& object : plan_.objects) s.bytes_written += object.size == kUnknown ? 0 : object.size;
+    if (request_.dry_run)
+      for (const auto& file : side_files_) s.bytes_written += size_of(file);
     s.peak_memory_bytes = std::max(watch_.peak(), budget_peak_);
     return std::move(s);
   }

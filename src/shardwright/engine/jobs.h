@@ -18,7 +18,7 @@ namespace shardwright {
 struct JobOptions {
   PlanOptions plan{};
   OpenOptions open{};
-  /// phase: "copy", "sync" (once, before the commit), "read", "compare"; called about 10 times a second on the calling thread; false stops
+  /// phase: "wait" (for another writer), "copy", "sync" (once, before the commit), "read", "compare"; called about 10 times a second on the calling thread; false stops
   /// with kAborted.
   std::function<bool(std::string_view phase, uint64_t done, uint64_t total)> progress{};
   std::chrono::milliseconds wait{600 * 1000};  ///< longest that a rank waits for others, who may still be writing
@@ -55,7 +55,7 @@ struct CopySummary {
   uint64_t tensors = 0, shards = 0, bytes_read = 0, bytes_written = 0, peak_memory_bytes = 0;
   double seconds = 0, reread = 1;
   std::vector<std::pair<std::string, uint64_t>>
-      objects;  ///< files written, or to be written, with sizes (kUnknown where late)
+      objects;  ///< files written, or to be written, with sizes (kUnknown where late); the index last
   std::vector<std::string> warnings;
 };
 /// Errors: kAlreadyExists (checkpoint at target, no overwrite; target inside the source), kResourceExhausted (disk, inodes, budget), and those of

@@ -7,6 +7,7 @@
 
 #include "shardwright/base/json.h"
 #include "shardwright/base/text.h"
+#include "shardwright/engine/begin.h"
 
 namespace shardwright {
 namespace {
@@ -99,6 +100,12 @@ Result<Manifest> parse_entry(std::string_view key, const Json& entry) {
   return out;
 }
 
+/// An entry that stays as it is: in our own form, or, where it is none that we know, as it stands.
+std::string kept_text(const Json& entry) {
+  auto manifest = parse_entry("", entry);
+  return manifest.ok() ? entry_text(*manifest) : entry.dump();
+}
+
 }  // namespace
 
 std::string manifest_entry(const Checkpoint& checkpoint) {
@@ -129,9 +136,7 @@ Result<std::optional<Bytes>> manifest_without(Store& store, std::string_view key
   if (checkpoints.size() == before) return std::optional<Bytes>();
   if (checkpoints.empty()) return std::optional(Bytes());
   std::map<std::string, std::string> kept;
-  for (const auto& [name, entry] : checkpoints.items()) {
-    if (auto manifest = parse_entry(key, entry); manifest.ok()) kept.emplace(name, entry_text(*manifest));
-  }
+  for (const auto& [name, entry] : checkpoints.items()) kept.emplace(name, kept_text(entry));
   return std::optional(bytes_of(document(kept)));
 }
 
@@ -154,9 +159,11 @@ Status check_receipts(const Checkpoint& checkpoint, const Manifest& manifest, st
   return {};
 }
 
-Status write_manifest(const Checkpoint& checkpoint, const Manifest& manifest) {
+Status write_manifest(const Checkpoint& checkpoint, const Manifest& manifest, const JobOptions& options) {
   std::map<std::string, std::string> entries;
   auto& store = *checkpoint.store;
+  SHARDWRIGHT_ASSIGN(auto begun,
+                     begin_in_turn(store, "", options));  // before other entries are read, so that none is lost
   SHARDWRIGHT_ASSIGN(auto size, store.size(kManifestName));
   if (size) {
     SHARDWRIGHT_ASSIGN(auto bytes, read_object(store, kManifestName, kMaxManifestBytes));
@@ -164,15 +171,12 @@ Status write_manifest(const Checkpoint& checkpoint, const Manifest& manifest) {
     auto json = parse(store.describe(kManifestName), bytes);
     if (!json.ok() && json.error().code != Code::kCorrupt) return std::move(json.error());
     if (json.ok())
-      for (const auto& [name, entry] : (*json)["checkpoints"].items())
-        if (auto other = parse_entry(store.describe(kManifestName), entry); other.ok())
-          entries.emplace(name, entry_text(*other));
+      for (const auto& [name, entry] : (*json)["checkpoints"].items()) entries.emplace(name, kept_text(entry));
   }
   entries[manifest_entry(checkpoint)] = entry_text(manifest);
   auto text = document(entries);
-  SHARDWRIGHT_ASSIGN(auto transaction, store.begin(""));
-  SHARDWRIGHT_TRY(write_object(*transaction, kManifestName, view_of(text)));
-  return transaction->commit({{std::string(kManifestName)}, {}, {}});
+  SHARDWRIGHT_TRY(write_object(*begun.transaction, kManifestName, view_of(text)));
+  return begun.transaction->commit({{std::string(kManifestName)}, {}, {}});
 }
 
 }  // namespace shardwright

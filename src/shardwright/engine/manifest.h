@@ -42,7 +42,7 @@ Result<std::optional<Manifest>> read_manifest(Store& store, std::string_view key
 Status check_receipts(const Checkpoint& checkpoint, const Manifest& manifest, std::span<const ObjectInfo> written,
                       const std::vector<Receipt>& receipts);
 /// Puts the checkpoint's entry into the manifest beside it, in place of an older one; other entries stay.
-Status write_manifest(const Checkpoint& checkpoint, const Manifest& manifest);
+Status write_manifest(const Checkpoint& checkpoint, const Manifest& manifest, const JobOptions& options);
 /// The manifest at `key` without the entries of these files: nullopt when it has none of them, empty when nothing would be left.
 Result<std::optional<Bytes>> manifest_without(Store& store, std::string_view key,
                                               const std::vector<std::string>& entries);

@@ -49,6 +49,24 @@ TEST(Manifest, SurveyHashesTensorsAndSumsTheirBytes) {
   EXPECT_EQ(manifest->content.at("y").hash, hash.finish().hex());
 }
 
+TEST(Manifest, EntriesOfAnotherKindStay) {
+  auto checkpoint = two_files();
+  const std::string stranger = R"({"content":[1,2],"note":"from elsewhere"})";
+  ASSERT_OK(put(*checkpoint.store, "",
+                {{std::string(kManifestName), R"({"version": 1, "checkpoints": {"other": )" + stranger +
+                                                  R"(, "gone": {"content": {}, "stored": []}}})"}}));
+  auto manifest = survey(checkpoint, /*stored=*/true, {});
+  ASSERT_OK(manifest);
+  ASSERT_OK(write_manifest(checkpoint, *manifest, {}));
+  std::string text = text_at(*checkpoint.store, std::string(kManifestName));
+  EXPECT_THAT(text, testing::HasSubstr(stranger));
+  EXPECT_THAT(text, testing::HasSubstr("\"index\": {"));
+  auto without = manifest_without(*checkpoint.store, kManifestName, {"gone"});
+  ASSERT_OK(without);
+  EXPECT_THAT(std::string(text_of(**without)), testing::HasSubstr(stranger));
+  EXPECT_THAT(std::string(text_of(**without)), testing::Not(testing::HasSubstr("gone")));
+}
+
 TEST(Manifest, ReceiptsCountByTheDraftsFilesNotByThoseOfTheCatalogue) {
   auto checkpoint = two_files();
   auto manifest = survey(checkpoint, /*stored=*/true, {});
@@ -65,9 +83,9 @@ TEST(Manifest, IsReadAsItWasWrittenAndKeepsTheEntriesOfOthers) {
   auto checkpoint = two_files();
   auto manifest = survey(checkpoint, /*stored=*/true, {});
   ASSERT_OK(manifest);
-  ASSERT_OK(write_manifest(checkpoint, *manifest));
+  ASSERT_OK(write_manifest(checkpoint, *manifest, {}));
   std::string once = text_at(*checkpoint.store, kManifestName);
-  ASSERT_OK(write_manifest(checkpoint, *manifest));
+  ASSERT_OK(write_manifest(checkpoint, *manifest, {}));
   EXPECT_EQ(text_at(*checkpoint.store, kManifestName), once);
   auto again = read_manifest(*checkpoint.store, kManifestName, "index");
   ASSERT_OK(again);
@@ -81,7 +99,7 @@ TEST(Manifest, IsReadAsItWasWrittenAndKeepsTheEntriesOfOthers) {
   CatalogBuilder none;
   none.set_members({"other.safetensors"}, 1);
   other.catalog = *none.build();
-  ASSERT_OK(write_manifest(other, {}));
+  ASSERT_OK(write_manifest(other, {}, {}));
   EXPECT_TRUE(read_manifest(*checkpoint.store, kManifestName, "index")->has_value());
   EXPECT_FALSE(read_manifest(*checkpoint.store, kManifestName, "nobody")->has_value());
   auto rest = manifest_without(*checkpoint.store, kManifestName, {"other.safetensors"});
@@ -100,13 +118,13 @@ TEST(Manifest, DamageIsCorruptAndWrittenOver) {
     auto checkpoint = two_files();
     ASSERT_OK(put(*checkpoint.store, "", {{std::string(kManifestName), text}}));
     EXPECT_CODE(read_manifest(*checkpoint.store, kManifestName, "index"), Code::kCorrupt);
-    ASSERT_OK(write_manifest(checkpoint, {}));
+    ASSERT_OK(write_manifest(checkpoint, {}, {}));
     EXPECT_OK(read_manifest(*checkpoint.store, kManifestName, "index"));
   }
   auto later = two_files();
   ASSERT_OK(put(*later.store, "", {{std::string(kManifestName), R"({"version": 2, "checkpoints": {}})"}}));
   EXPECT_CODE(read_manifest(*later.store, kManifestName, "index"), Code::kUnsupported);
-  EXPECT_CODE(write_manifest(later, {}), Code::kUnsupported);
+  EXPECT_CODE(write_manifest(later, {}, {}), Code::kUnsupported);
 }
 
 }  // namespace

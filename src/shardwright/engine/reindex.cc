@@ -3,14 +3,12 @@
 #include <set>
 
 #include "shardwright/base/json.h"
-#include "shardwright/engine/jobs.h"
+#include "shardwright/engine/begin.h"
 
 namespace shardwright {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr uint64_t kMaxIndexBytes = GiB;
 
 /// What an index says: name -> file, or list of files, as JSON text; and all files.
 struct WeightMap {
@@ -88,9 +86,9 @@ Result<ReindexSummary> reindex_checkpoint(const std::string& path, bool dry_run,
   for (const auto& [name, file] : before.lines)
     if (!now.lines.contains(name)) summary.removed.push_back(name);
   if (dry_run) return summary;
-  SHARDWRIGHT_ASSIGN(auto transaction, store->begin(""));
-  SHARDWRIGHT_TRY(write_object(*transaction, rebuilt.key, rebuilt.bytes));
-  SHARDWRIGHT_TRY(transaction->commit({{rebuilt.key}, {}, {rebuilt.key}}));
+  SHARDWRIGHT_ASSIGN(auto begun, begin_in_turn(*store, "", options));
+  SHARDWRIGHT_TRY(write_object(*begun.transaction, rebuilt.key, rebuilt.bytes));
+  SHARDWRIGHT_TRY(begun.transaction->commit({{rebuilt.key}, {}, {rebuilt.key}}));
   return summary;
 }
 

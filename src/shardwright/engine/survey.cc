@@ -111,8 +111,8 @@ Result<Manifest> survey(const Checkpoint& checkpoint, bool stored, const JobOpti
       SHARDWRIGHT_ASSIGN(auto rest, remaining(from, done));
       std::tie(want, origin) = std::move(rest);
     }
-    SHARDWRIGHT_ASSIGN(auto plan, plan_load(from, want, origin, options.plan));
     std::vector<TensorId> finished;
+    auto plan = plan_load(from, want, origin, options.plan);
     Calls calls;
     calls.consume = [&](TensorId id, const Box&, View values) -> Status {
       TensorId tensor = origin.empty() ? id : origin[id];
@@ -122,7 +122,8 @@ Result<Manifest> survey(const Checkpoint& checkpoint, bool stored, const JobOpti
     calls.keep_going = [&](uint64_t at, uint64_t total) {
       return !options.progress || options.progress("read", at, total);
     };
-    auto executed = execute(plan, {checkpoint.store.get(), nullptr, nullptr}, calls);
+    auto executed = plan.ok() ? execute(*plan, {checkpoint.store.get(), nullptr, nullptr}, calls)
+                              : Result<Executed>(std::move(plan.error()));
     if (executed.ok()) return surveyor.take();
     auto bad = from.find(executed.error().tensor);
     if (failed == nullptr || !bad || executed.error().code == Code::kAborted) return std::move(executed.error());

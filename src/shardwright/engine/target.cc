@@ -164,6 +164,10 @@ Result<Target> resolve_target(const CopyRequest& request, const Checkpoint& sour
     return fail(Code::kInvalidArgument, "a single file has no shards")
         .at_path(request.target)
         .with_hint("give a directory, or an index name such as x.weights.json, with --max-shard-size");
+  if (request.max_shard_bytes == 0)
+    return fail(Code::kInvalidArgument, "shards of no bytes cannot hold anything")
+        .with_found("0 bytes")
+        .with_hint("leave --max-shard-size out for shards of 5GB");
   target.max_shard_bytes = request.max_shard_bytes.value_or(sharded ? kDefaultShardBytes : kUnknown);
 
   fs::path absolute = fs::absolute(path, error).lexically_normal();

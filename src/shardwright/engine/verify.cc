@@ -2,6 +2,7 @@
 
 #include <filesystem>
 
+#include "shardwright/codec/codec.h"
 #include "shardwright/engine/manifest.h"
 #include "shardwright/engine/memory_watch.h"
 
@@ -69,6 +70,21 @@ void compare_stored(const Checkpoint& checkpoint, const Manifest& now, const Man
   }
 }
 
+/// Tensors whose values nobody here could decode.
+void check_codecs(const Checkpoint& checkpoint, const Found& found) {
+  const Catalog& catalog = checkpoint.catalog;
+  for (TensorId id = 0; id < catalog.size(); ++id) {
+    if (catalog.flat(id) || catalog.piece_count(id) == 0 || catalog.same_as(id) != id) continue;
+    for (const Piece& piece : catalog.pieces(id)) {
+      const Encoding& encoding = catalog.encoding(piece.encoding);
+      auto decoder = make_decoder(encoding.chain, encoding.decoded_bytes);
+      if (decoder.ok()) continue;
+      found(std::move(decoder.error()).at_path(checkpoint.path).at_tensor(std::string(catalog.spec(id).name)));
+      break;
+    }
+  }
+}
+
 /// What keeps a path from being looked at is an error, not a finding.
 bool is_finding(const Error& error) { return error.code == Code::kCorrupt || error.code == Code::kUnsupported; }
 
@@ -92,7 +108,10 @@ Result<VerifySummary> verify(const VerifyRequest& request, const JobOptions& opt
   }
   summary.tensors = checkpoint->catalog.size();
   bool bytes = request.full || !request.against.empty();
-  if (!bytes) return summary;
+  if (!bytes) {
+    check_codecs(*checkpoint, tell);
+    return summary;
+  }
   auto manifest = manifest_of(*checkpoint, request.against);
   if (!manifest.ok()) {
     if (!is_finding(manifest.error())) return std::move(manifest.error());
@@ -134,7 +153,7 @@ Result<VerifySummary> verify_checkpoint(const VerifyRequest& request, const JobO
 Result<std::vector<TensorHash>> hash_checkpoint(const std::string& path, bool write, const JobOptions& options) {
   SHARDWRIGHT_ASSIGN(auto checkpoint, open_checkpoint(path, options.open));
   SHARDWRIGHT_ASSIGN(auto hashes, survey(checkpoint, /*stored=*/write, options));
-  if (write) SHARDWRIGHT_TRY(write_manifest(checkpoint, hashes));
+  if (write) SHARDWRIGHT_TRY(write_manifest(checkpoint, hashes, options));
   std::vector<TensorHash> out;
   for (TensorId id = 0; id < checkpoint.catalog.size(); ++id) {
     auto at = hashes.content.find(std::string(checkpoint.catalog.spec(id).name));

@@ -102,10 +102,12 @@ class Catalog {
   const Value* value(std::string_view key) const;  ///< nullptr when absent
   std::vector<std::string> value_keys() const;
   /// Files that belong to the checkpoint and are no tensors, to be carried along (config, tokenizer, assets): where they lie, and their
-  /// name in a copy. length kUnknown: the whole object.
+  /// name in a copy.
   struct SideFile {
     std::string name, key;
-    uint64_t offset = 0, length = kUnknown;
+    uint64_t offset = 0, length = kUnknown;  ///< as stored; kUnknown: the whole object
+    std::string codec{};                     ///< a row of codec_table that it is stored with; "": as it is
+    uint64_t decoded_bytes = kUnknown;       ///< with a codec: of the file itself
   };
   std::span<const SideFile> side_files() const;
   uint64_t total_bytes() const;   ///< of logical values, ties counted once

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "shardwright/base/byte_reader.h"
 #include "shardwright/format/catalog_data.h"
 
 namespace shardwright {
@@ -13,57 +14,22 @@ class Out {
   void number(T value) {
     append_le(bytes, value);
   }
-  void text(std::string_view value) {
-    number<uint64_t>(value.size());
-    auto view = view_of(value);
-    bytes.insert(bytes.end(), view.begin(), view.end());
-  }
+  void text(std::string_view value) { append_sized(bytes, value); }
   void numbers(std::span<const int64_t> values) {
     for (int64_t value : values) number(value);
   }
   Bytes bytes;
 };
 
-/// Reads what Out wrote; after a short read everything is zero and `bad` is set.
-class In {
+/// Reads what Out wrote.
+class In : public ByteReader {
  public:
-  explicit In(View bytes) : rest_(bytes) {}
-  template <class T>
-  T number() {
-    if (rest_.size() < sizeof(T)) {
-      bad = true;
-      return T{};
-    }
-    T value = load_le<T>(rest_);
-    rest_ = rest_.subspan(sizeof(T));
-    return value;
-  }
-  std::string_view text() {
-    auto size = number<uint64_t>();
-    if (size > rest_.size()) {
-      bad = true;
-      return {};
-    }
-    auto value = text_of(rest_.first(size));
-    rest_ = rest_.subspan(size);
-    return value;
-  }
+  using ByteReader::ByteReader;
   std::vector<int64_t> numbers(size_t count) {
     std::vector<int64_t> values;
-    if (count * sizeof(int64_t) > rest_.size()) bad = true;
     for (size_t i = 0; i < count && !bad; ++i) values.push_back(number<int64_t>());
     return values;
   }
-  /// A count of things that take at least `least` bytes each: no loop longer than the input.
-  size_t count(size_t least) {
-    auto value = number<uint64_t>();
-    if (value > rest_.size() / least) bad = true;
-    return bad ? 0 : value;
-  }
-  bool bad = false;
-
- private:
-  View rest_;
 };
 
 void put_piece(Out& out, const Piece& piece) {
@@ -167,10 +133,11 @@ void get_values(In& in, CatalogBuilder& builder) {
   for (size_t i = in.count(8); i-- > 0 && !in.bad;) members.emplace_back(in.text());
   if (entries > members.size()) in.bad = true;
   builder.set_members(std::move(members), entries);
-  for (size_t i = in.count(32); i-- > 0 && !in.bad;) {
+  for (size_t i = in.count(48); i-- > 0 && !in.bad;) {
     std::string name(in.text()), key(in.text());
-    auto offset = in.number<uint64_t>();
-    builder.add_side_file({std::move(name), std::move(key), offset, in.number<uint64_t>()});
+    auto offset = in.number<uint64_t>(), length = in.number<uint64_t>();
+    std::string codec(in.text());
+    builder.add_side_file({std::move(name), std::move(key), offset, length, std::move(codec), in.number<uint64_t>()});
   }
 }
 
@@ -227,6 +194,8 @@ Bytes Catalog::serialize() const {
     out.text(file.key);
     out.number(file.offset);
     out.number(file.length);
+    out.text(file.codec);
+    out.number(file.decoded_bytes);
   }
   return std::move(out.bytes);
 }

@@ -53,6 +53,8 @@ class Draft {
   virtual Result<Bytes> late(ObjectId object, size_t segment, std::span<const Receipt> receipts) = 0;
   /// Objects made when all others are written, the entry point last; may be empty, then the last object is the entry point.
   virtual Result<std::vector<std::pair<std::string, Bytes>>> seal(std::span<const Receipt> receipts) = 0;
+  /// What seal() will make, for those who want to know beforehand; sizes where they are known.
+  virtual std::vector<ObjectInfo> sealed() const { return {}; }
   virtual bool wants_crc32() const { return false; }
   /// What the user should know: tensors over the limit, what the format cannot express. One sentence each.
   virtual std::vector<std::string> warnings() const { return {}; }
@@ -87,6 +89,9 @@ struct OpenOptions {
 
 /// How sure sniff() is. A tie goes to the earlier row.
 enum class Confidence : int { kNo = 0, kName = 1, kMagic = 2, kCertain = 3 };
+
+/// Cap on an index that is read outside of open().
+inline constexpr uint64_t kMaxIndexBytes = GiB;
 
 /// One row of format_table.cc. `at`: key of a file, or "" for the directory itself.
 struct Format {

@@ -11,8 +11,6 @@
 namespace shardwright {
 namespace {
 
-constexpr uint64_t kMaxIndexBytes = GiB;
-
 /// What an old index still tells; all of it may be missing.
 struct Old {
   std::string prefix, index;  ///< keys; index may not exist

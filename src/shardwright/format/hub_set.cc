@@ -12,7 +12,6 @@ namespace shardwright {
 namespace {
 
 constexpr std::string_view kStandardIndex = "model.safetensors.index.json", kStandardFile = "model.safetensors";
-constexpr uint64_t kMaxIndexBytes = GiB;
 
 bool exists(Store& store, std::string_view key) {
   auto size = store.size(key);

@@ -18,6 +18,8 @@ namespace {
 constexpr std::string_view kWeights = "model.weights.h5", kConfig = "config.json";
 constexpr uint16_t kStored = 0;
 constexpr uint64_t kMaxKeptBytes = 64 * MiB;
+/// A member that claims so much, and so many times what is stored, is no file of a model.
+constexpr uint64_t kBombBytes = 256 * MiB, kBombFactor = 100;
 constexpr uint32_t kDosEpoch = 0x00210000;  // 1980-01-01 00:00, as Keras gives its JSON members
 
 Result<const ZipMember*> find_weights(std::span<const ZipMember> members, const std::string& path) {
@@ -37,6 +39,10 @@ Result<const ZipMember*> find_weights(std::span<const ZipMember> members, const 
       .with_expected("a member '" + std::string(kWeights) + "'");
 }
 
+bool is_bomb(const ZipMember& member) {
+  return member.bytes > kBombBytes && member.bytes / kBombFactor > member.stored_bytes;
+}
+
 Result<Catalog> open_here(Store& store, std::string_view at, const OpenOptions& options) {
   std::string key(at), path = store.describe(at);
   SHARDWRIGHT_ASSIGN(auto members, read_zip(store, key));
@@ -52,13 +58,15 @@ Result<Catalog> open_here(Store& store, std::string_view at, const OpenOptions& 
   std::vector<Catalog::SideFile> side_files;
   for (const auto& member : members) {
     if (&member == weights || member.name.ends_with('/')) continue;
-    bool carried = is_safe_relative_path(member.name) && member.method == kStored;
-    if (carried) side_files.push_back({member.name, key, member.offset, member.bytes});
-    if (!carried)
-      options.remark(
-          fail(Code::kUnsupported, fmt::format("member '{}' is {} and cannot be carried along", member.name,
-                                               member.method == kStored ? "no safe file name" : "compressed"))
-              .at_path(path));
+    bool safe = is_safe_relative_path(member.name);
+    if (safe && !is_bomb(member))
+      side_files.push_back({member.name, key, member.offset, member.stored_bytes,
+                            member.method == kStored ? "" : "deflate", member.bytes});
+    else
+      options.remark(fail(Code::kUnsupported, fmt::format("member '{}' {}, and is not carried along", member.name,
+                                                          safe ? "claims far more bytes than the archive has for it"
+                                                               : "has no safe file name"))
+                         .at_path(path));
   }
   return hdf5_catalog(contents, region, options, std::move(side_files));
 }
@@ -79,14 +87,9 @@ Result<Bytes> read_member(Store& store, const std::string& key, const ZipMember&
   if (member.method == kStored) {
     out = std::move(stored);
   } else {
-    // A gzip header and trailer around the same deflate stream.
-    Bytes gzip = bytes_of(std::string_view("\x1f\x8b\x08\0\0\0\0\0\0\xff", 10));
-    gzip.insert(gzip.end(), stored.begin(), stored.end());
-    append_le<uint32_t>(gzip, member.crc32);
-    append_le<uint32_t>(gzip, static_cast<uint32_t>(member.bytes));
-    CodecSpec chain[] = {{"gzip", 6}};
+    CodecSpec chain[] = {{"deflate", 0}};
     SHARDWRIGHT_ASSIGN(auto decoder, make_decoder(chain, member.bytes));
-    SHARDWRIGHT_TRY(decoder->push(gzip, true, [&](View bytes) -> Status {
+    SHARDWRIGHT_TRY(decoder->push(stored, true, [&](View bytes) -> Status {
       out.insert(out.end(), bytes.begin(), bytes.end());
       return {};
     }));

@@ -34,6 +34,11 @@ class KerasDraft : public Draft {
     return fail(Code::kInternal, "HDF5 has no late segments");
   }
   Result<std::vector<std::pair<std::string, Bytes>>> seal(std::span<const Receipt>) override { return index_; }
+  std::vector<ObjectInfo> sealed() const override {
+    std::vector<ObjectInfo> out;
+    for (const auto& [key, bytes] : index_) out.push_back({key, bytes.size()});
+    return out;
+  }
   std::vector<std::string> warnings() const override { return warnings_; }
 
  private:

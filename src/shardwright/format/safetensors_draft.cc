@@ -67,6 +67,9 @@ class SafetensorsDraft : public Draft {
     out.emplace_back(index_name_, writer.finish());
     return out;
   }
+  std::vector<ObjectInfo> sealed() const override {
+    return index_name_.empty() ? std::vector<ObjectInfo>() : std::vector<ObjectInfo>{{index_name_, kUnknown}};
+  }
 
  private:
   SafetensorsDraft(const SafetensorsLimits& limits, const Catalog& want) : limits_(limits), want_(want) {}
