@@ -188,10 +188,8 @@ class Bench:
     def keras_mesh(self, how):
         path = self.keras_file()
         load = lambda who: lambda: child([*PEERS, "keras_mesh_load", who, how, path])
-        source, self.source = self.source, os.path.dirname(path)
         self.time(f"Keras model onto 8 devices, {how}", [Rival("shardwright.keras", load("ours"), True), Rival("Keras", load("keras"))],
-                  {"Keras": 0.5}, nbytes=KERAS_BYTES)
-        self.source = source
+                  {"Keras": 0.5}, nbytes=KERAS_BYTES, sources=[os.path.dirname(path)])
 
     def keras_mesh_rows(self):
         self.keras_mesh("rows")
