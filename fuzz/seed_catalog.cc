@@ -37,6 +37,7 @@ Catalog flat_catalog() {
   builder.set_value("metadata", {Value::kJson, R"({"format": "pt"})"});
   builder.set_members({"a.index.json", "a-00001-of-00002.safetensors", "a-00002-of-00002.safetensors"}, 1);
   builder.add_side_file({"config.json", "config.json", 0, kUnknown});
+  builder.add_side_file({"assets/words.txt", "a.keras", 70, 9, "deflate", 40});
   return built(builder);
 }
 
