@@ -1,13 +1,19 @@
 """The real all-MiniLM-L6-v2 model: what transformers computes from it does not change."""
 import json
+import os
+import pathlib
 from operator import itemgetter
 import shutil
+import signal
+import subprocess
+import sys
 
 import pytest
 import raw
 import torch
 from transformers import AutoModel, AutoTokenizer
 
+ROOT = pathlib.Path(__file__).resolve().parents[2]
 SENTENCES = ["A man is eating food.", "A man eats a piece of bread.", "The new movie is awesome.",
              "Shards hold tensors; an index says which.", "", "caf\u00e9 \u4f60\u597d \U0001f600"]
 
@@ -70,3 +76,13 @@ def test_one_file_is_the_published_one(shardwright, minilm, tmp_path):
     shardwright.copy(minilm, tmp_path / "shards", "--max-shard-size", "20MB")
     shardwright.copy(tmp_path / "shards", tmp_path / "model.safetensors")
     assert raw.read(tmp_path / "model.safetensors") == raw.read(minilm / "model.safetensors")
+
+
+def test_demo_ends_quietly_when_nobody_reads_on(shardwright, minilm):
+    """`make demo | head`."""
+    process = subprocess.Popen([sys.executable, ROOT / "tools" / "demo.py"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+                               env={**os.environ, "SHARDWRIGHT_BIN": str(shardwright.path)})
+    assert "all-MiniLM-L6-v2" in process.stdout.readline() + process.stdout.readline()
+    process.stdout.close()
+    errors = process.stderr.read()
+    assert (process.wait(120), errors) == (128 + signal.SIGPIPE, "") and not (ROOT / "demo-output").exists()
