@@ -136,6 +136,22 @@ def test_shards_of_no_bytes_are_refused(tmp_path, size):
     assert "--" not in str(raised.value) and not list(tmp_path.iterdir())
 
 
+def test_format_of_a_directory(tmp_path):
+    arrays = {"layers/a/vars/0": np.arange(6, dtype="f4"), "layers/b/vars/0": np.ones(3)}
+    assert sw.save(tmp_path / "k", arrays, format="keras-sharded", max_shard_size=24).format == "keras-sharded"
+    assert sorted(path.name for path in (tmp_path / "k").iterdir()) == ["model.weights.json", "model_00000.weights.h5", "model_00001.weights.h5"]
+    assert sw.save(tmp_path / "s", arrays).format == sw.save(tmp_path / "t", arrays, format="safetensors").format == "safetensors"
+    assert all(same(back(path)[name], array) for path in (tmp_path / "k" / "model.weights.json", tmp_path / "s") for name, array in arrays.items())
+    with pytest.raises(sw.InvalidArgumentError, match="unknown format") as raised:
+        sw.save(tmp_path / "x", arrays, format="safetensor")
+    assert raised.value.hint == "did you mean 'safetensors'?"
+    with pytest.raises(sw.UnsupportedError, match="only be read"):
+        sw.save(tmp_path / "x", arrays, format="hdf5")
+    with pytest.raises(sw.InvalidArgumentError):
+        sw.save(tmp_path / "x.safetensors", arrays, format="keras-h5")
+    assert not (tmp_path / "x").exists()
+
+
 def test_a_single_file_has_no_shards(tmp_path):
     with pytest.raises(sw.InvalidArgumentError, match="no shards") as raised:
         sw.save(tmp_path / "m.safetensors", {"a": np.zeros(1)}, max_shard_size="1GB")

@@ -147,6 +147,15 @@ def test_skip_mismatch(saved):
     assert all((array == 77).all() for array in zoo.values(model)[2:])
 
 
+def test_skip_mismatch_where_the_model_has_more(saved):
+    path = saved(old := dense(4, 5))
+    model = zoo.spoil(dense(4, 5, 5))
+    with pytest.warns(UserWarning, match="layers/dense_2/vars/0"):
+        loaded = sk.load_weights(model, path, skip_mismatch=True)
+    assert loaded.weights == 4 and zoo.same(zoo.values(model)[:4], zoo.values(old))
+    assert all((array == 77).all() for array in zoo.values(model)[4:])
+
+
 def test_missing_shard(tmp_path):
     model = dense(4, 4, 4, 4)
     sk.save_weights(model, tmp_path / "m.weights.json", "120B")
