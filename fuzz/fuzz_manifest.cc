@@ -15,7 +15,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     return 0;
   }
   if (!*first) return 0;
-  FUZZ_CLAIM(write_manifest(checkpoint, **first).ok());
+  FUZZ_CLAIM(write_manifest(checkpoint, **first, {}).ok());
   auto again = read_manifest(*checkpoint.store, kManifestName, "m");
   FUZZ_CLAIM(again.ok() && again->has_value());
   FUZZ_CLAIM((*again)->content.size() == (*first)->content.size() &&
