@@ -21,6 +21,7 @@ import time
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PROGRAM = os.environ.get("SHARDWRIGHT_BIN", os.path.join(ROOT, "build", "shardwright"))
 BUILD = os.path.dirname(PROGRAM)
+os.environ["BENCH_TOUCH"] = os.path.join(BUILD, "bench_touch")
 PEERS = [sys.executable, os.path.join(ROOT, "bench", "peers.py")]
 RESULTS = os.path.join(ROOT, "bench", "results.json")
 SHARDS, RESHARD = "500MB", "300MB"
@@ -104,7 +105,7 @@ class Bench:
                         drop_cache(folder)
                     else:
                         subprocess.run(f"cat {folder}/* > /dev/null", shell=True, check=True)
-                subprocess.run([os.path.join(BUILD, "bench_touch"), str(6 * 2**30)], check=True)
+                subprocess.run([os.environ["BENCH_TOUCH"], str(6 * 2**30)], check=True)
                 rival.samples.append(rival.run())
                 print(f"{case:24} {rival.name:40} {rival.samples[-1]['seconds']:.3f} s", flush=True)
         shutil.rmtree(self.out, ignore_errors=True)
@@ -198,7 +199,7 @@ class Bench:
         self.keras_mesh("columns")
 
     def write(self, kept):
-        """kept: cases of an earlier run that this one did not time."""
+        """Both files; returns the table's lines. kept: cases of an earlier run that this one did not time."""
         cases = {name: self.cases.get(name) or kept[name] for name in [*kept, *(c for c in self.cases if c not in kept)]}
         meta = {"bytes": self.bytes, "machine": platform.processor() or platform.machine(), "cores": os.cpu_count(), "kernel": platform.release()}
         with open(RESULTS, "w") as file:
@@ -211,7 +212,7 @@ class Bench:
             text = text.replace("@" + key + "@", str(value))
         with open(os.path.join(ROOT, "docs", "benchmarks.md"), "w") as file:
             file.write(text)
-        print("\n".join(table))
+        return table
 
 
 def rows_of(name, case):
@@ -233,10 +234,12 @@ def main():
     options = parser.parse_args()
     bench = Bench(options.dir, options.rounds)
     bench.prepare()
+    kept = json.load(open(RESULTS))["cases"] if options.only and os.path.exists(RESULTS) else {}
     for name in options.only or ["reshard", "to_keras", "from_keras", "load_warm", "load_cold", "keras_save", "keras_load", "keras_load_cold",
                                  "mesh_rows", "mesh_columns", "keras_mesh_rows", "keras_mesh_columns"]:
         getattr(bench, name)()
-    bench.write(json.load(open(RESULTS))["cases"] if options.only and os.path.exists(RESULTS) else {})
+        table = bench.write(kept)  # after each, so that one that fails takes nothing along
+    print("\n".join(table))
 
 
 if __name__ == "__main__":
