@@ -165,7 +165,7 @@ def mesh_load(who, how, source, saved):
     place = layout_of(mesh, how)
     with shardwright.open(source) as checkpoint:
         shapes = {t.name: jax.ShapeDtypeStruct(t.shape, t.dtype, sharding=place(t.shape)) for t in checkpoint.values()}
-    jax.block_until_ready([jax.device_put(jnp.zeros(64), s) for s in {t.sharding for t in shapes.values()}])  # devices are up
+    jax.block_until_ready([jax.device_put(jnp.zeros((64, 64)), s) for s in {t.sharding for t in shapes.values()}])  # devices are up
     if who == "orbax":
         import orbax.checkpoint
         checkpointer = orbax.checkpoint.StandardCheckpointer()

@@ -16,10 +16,6 @@ void JsonArray::next_row() {
   empty_ = false;
 }
 
-std::string json_text(const Json& value, int indent) {
-  return value.dump(indent, ' ', false, Json::error_handler_t::replace);
-}
-
 Json shape_json(std::span<const int64_t> shape) {
   Json out = Json::array();
   for (int64_t extent : shape) out.push_back(extent);

@@ -29,8 +29,6 @@ class JsonArray {
   bool empty_ = true;
 };
 
-/// Compact text; invalid UTF-8 becomes U+FFFD.
-std::string json_text(const Json& value, int indent = -1);
 Json shape_json(std::span<const int64_t> shape);
 /// The value, or null for "".
 Json json_or_null(const std::string& text);

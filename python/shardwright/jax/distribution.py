@@ -16,6 +16,7 @@ from ..memory import DEFAULT_MEMORY, empty, size
 from ..ranks import Ranks, required_ranks
 
 Bounds = tuple[tuple[int, int], ...]
+"""First and last + 1 of each dimension."""
 
 
 def relayout(array: Any, layout: Any, *, donate: bool = False, memory: int | str = DEFAULT_MEMORY, ranks: Ranks | None = None) -> Any:
@@ -91,11 +92,22 @@ def check_divisible(shape: Sequence[int], sharding: Sharding, tensor: str | None
                 tensor=tensor, found=f"shape {list(shape)}", expected=f"a multiple of {parts}", hint="choose another axis or dimension for it")
 
 
+def bounds_at(index: tuple[slice, ...], shape: tuple[int, ...]) -> Bounds:
+    """The box of an index as JAX gives it."""
+    return tuple((part.start or 0, extent if part.stop is None else part.stop) for part, extent in zip(index, shape))
+
+
+def start(bounds: Bounds) -> tuple[int, ...]:
+    return tuple(a for a, _ in bounds)
+
+
+def extents(bounds: Bounds) -> tuple[int, ...]:
+    return tuple(b - a for a, b in bounds)
+
+
 def bounds_of(sharding: Sharding, shape: tuple[int, ...]) -> dict[Any, Bounds]:
     """The box of each device, of all processes."""
-    def bounds(index: tuple[slice, ...]) -> Bounds:
-        return tuple((part.start or 0, extent if part.stop is None else part.stop) for part, extent in zip(index, shape))
-    return {device: bounds(index) for device, index in sharding.devices_indices_map(shape).items()}
+    return {device: bounds_at(index, shape) for device, index in sharding.devices_indices_map(shape).items()}
 
 
 class _Move:
@@ -174,8 +186,7 @@ class _Array:
 
     def plan(self) -> tuple[Any, ...]:
         def shards(side: list[tuple[Any, Bounds]]) -> list[tuple[Any, ...]]:
-            return [(tuple(a for a, _ in bounds), tuple(b - a for a, b in bounds), device.process_index if self.spread else 0, device.id)
-                    for device, bounds in side]
+            return [(start(bounds), extents(bounds), device.process_index if self.spread else 0, device.id) for device, bounds in side]
         return f"array {self.number}", self._dtype.itemsize, shards(self._from), shards(self._to)
 
     def source(self, shard: int) -> tuple[int, list[int]]:
@@ -185,7 +196,7 @@ class _Array:
 
     def target(self, shard: int) -> tuple[int, list[int]]:
         _, bounds = self._to[shard]
-        array = self._targets[bounds] = empty(tuple(b - a for a, b in bounds), self._dtype)
+        array = self._targets[bounds] = empty(extents(bounds), self._dtype)
         return address_of(array), []
 
     def finish(self, donate: bool) -> Any:

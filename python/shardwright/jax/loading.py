@@ -16,7 +16,8 @@ from ..dtypes import Array, is_float
 from ..memory import DEFAULT_MEMORY, Arena, empty
 from ..progress import Progress
 from ..wishes import refuse, wished
-from .pieces import Bounds, Pieces, extents, misfit, start
+from .distribution import Bounds, extents, start
+from .pieces import Pieces, misfit
 
 Wish = Union[jax.sharding.Sharding, jax.ShapeDtypeStruct]
 """Where a tensor goes; with a ShapeDtypeStruct, also which shape it must have, and the floating type that it is converted to."""

@@ -9,10 +9,7 @@ import numpy as np
 
 from ..dtypes import Array
 from ..errors import InvalidArgumentError
-from .distribution import check_divisible
-
-Bounds = tuple[tuple[int, int], ...]
-"""First and last + 1 of each dimension."""
+from .distribution import Bounds, bounds_at, check_divisible
 
 
 class Pieces:
@@ -21,7 +18,7 @@ class Pieces:
     def __init__(self, shape: tuple[int, ...], sharding: jax.sharding.Sharding):
         self.shape, self.sharding = shape, sharding
         indices = sharding.addressable_devices_indices_map(shape)
-        self._of: dict[Any, Bounds] = {device: _bounds(index, shape) for device, index in indices.items()}
+        self._of: dict[Any, Bounds] = {device: bounds_at(index, shape) for device, index in indices.items()}
         self.boxes: list[Bounds] = list(dict.fromkeys(self._of.values()))
 
     def holders(self) -> Iterator[tuple[Any, Bounds]]:
@@ -36,7 +33,7 @@ class Pieces:
         from now on, and must not change."""
         if not self.boxes:
             return jax.make_array_from_single_device_arrays(self.shape, self.sharding, [], dtype=dtype)
-        return jax.make_array_from_callback(self.shape, self.sharding, lambda index: filled[_bounds(index, self.shape)])
+        return jax.make_array_from_callback(self.shape, self.sharding, lambda index: filled[bounds_at(index, self.shape)])
 
     def put(self, bounds: Bounds, values: Array) -> dict[Any, jax.Array]:
         """One box on each device that holds it."""
@@ -45,18 +42,6 @@ class Pieces:
     def join(self, parts: Mapping[Any, jax.Array]) -> jax.Array:
         """The array, of what put() returned for all boxes."""
         return jax.make_array_from_single_device_arrays(self.shape, self.sharding, [parts[device] for device in self._of])
-
-
-def _bounds(index: tuple[slice, ...], shape: tuple[int, ...]) -> Bounds:
-    return tuple((part.start or 0, extent if part.stop is None else part.stop) for part, extent in zip(index, shape))
-
-
-def extents(bounds: Bounds) -> tuple[int, ...]:
-    return tuple(b - a for a, b in bounds)
-
-
-def start(bounds: Bounds) -> tuple[int, ...]:
-    return tuple(a for a, _ in bounds)
 
 
 def misfit(shape: tuple[int, ...], sharding: jax.sharding.Sharding) -> str | None:

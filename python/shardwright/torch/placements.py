@@ -1,10 +1,14 @@
 """Which box of a tensor each process of a device mesh holds."""
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from torch.distributed.tensor import Replicate, Shard
+
 from ..errors import InvalidArgumentError, UnsupportedError
+from .parts import counted_from_front, part_of
 
 Box = tuple[tuple[int, ...], tuple[int, ...]]
 """Start and extents."""
@@ -12,37 +16,23 @@ Box = tuple[tuple[int, ...], tuple[int, ...]]
 
 def checked(placements: Sequence[Any], shape: Sequence[int], mesh: Any, tensor: str | None = None) -> tuple[Any, ...]:
     """The placements, dimensions counted from the front. Errors: UnsupportedError for what is neither Shard nor Replicate."""
-    from torch.distributed.tensor import Replicate, Shard
     if len(placements) != mesh.ndim:
         raise InvalidArgumentError("a mesh needs one placement per axis", tensor=tensor, found=str(tuple(placements)), expected=f"{mesh.ndim}")
-    out = []
-    for placement in placements:
-        if type(placement) is Shard:
-            dimension = placement.dim + len(shape) if placement.dim < 0 else placement.dim
-            if not 0 <= dimension < len(shape):
-                raise InvalidArgumentError("a placement splits a dimension that the tensor does not have", tensor=tensor, found=str(placement),
-                                           expected=f"one of {len(shape)} dimensions")
-            out.append(Shard(dimension))
-        elif type(placement) is Replicate:
-            out.append(placement)
-        else:
+    front = counted_from_front(placements, len(shape))
+    for placement, counted in zip(placements, front):
+        if type(counted) not in (Shard, Replicate):
             raise UnsupportedError("only tensors that are split or replicated have boxes", tensor=tensor, found=str(placement),
                                    hint="redistribute() partial sums first")
-    return tuple(out)
+        if type(counted) is Shard and not 0 <= counted.dim < len(shape):
+            raise InvalidArgumentError("a placement splits a dimension that the tensor does not have", tensor=tensor, found=str(placement),
+                                       expected=f"one of {len(shape)} dimensions")
+    return front
 
 
 def box_at(shape: Sequence[int], mesh_shape: Sequence[int], coordinate: Sequence[int], placements: Sequence[Any]) -> Box:
-    """Of the process at a coordinate, by torch's rule: axis by axis, chunks of ceil(length / size), the last ones shorter or empty."""
-    start, extent = [0] * len(shape), list(shape)
-    for parts, at, placement in zip(mesh_shape, coordinate, placements):
-        dimension = getattr(placement, "dim", None)
-        if dimension is None:
-            continue
-        chunk = -(-extent[dimension] // parts)
-        before = min(chunk * at, extent[dimension])
-        start[dimension] += before
-        extent[dimension] = min(chunk, extent[dimension] - before)
-    return tuple(start), tuple(extent)
+    """Of the process at a coordinate."""
+    held = [ranges[0] if ranges else (0, 0) for ranges in part_of(shape, mesh_shape, coordinate, placements).ranges]
+    return tuple(first for first, _ in held), tuple(count for _, count in held)
 
 
 def box_of(shape: Sequence[int], mesh: Any, placements: Sequence[Any], tensor: str | None = None) -> Box:
@@ -56,7 +46,6 @@ def box_of(shape: Sequence[int], mesh: Any, placements: Sequence[Any], tensor: s
 
 def boxes_of(shape: Sequence[int], mesh: Any, placements: Sequence[Any]) -> Iterator[tuple[int, Box]]:
     """Of every process of the mesh: its number in the job, and its box."""
-    import itertools
     for coordinate in itertools.product(*map(range, mesh.shape)):
         yield int(mesh.mesh[coordinate]), box_at(shape, tuple(mesh.shape), coordinate, placements)
 

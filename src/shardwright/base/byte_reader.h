@@ -25,6 +25,7 @@ class ByteReader {
     if (value > rest_.size() / least) bad = true;
     return bad ? 0 : value;
   }
+  bool at_end() const { return rest_.empty(); }
   bool bad = false;
 
  private:

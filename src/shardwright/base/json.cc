@@ -126,4 +126,15 @@ Result<Json> parse_json(std::string_view text) {
   return std::move(builder.document());
 }
 
+std::string json_text(const Json& value, int indent) {
+  return value.dump(indent, ' ', false, Json::error_handler_t::replace);
+}
+
+const Json& json_member(const Json& object, std::string_view key) {
+  static const Json kNull;
+  if (!object.is_object()) return kNull;
+  auto at = object.find(key);
+  return at == object.end() ? kNull : *at;
+}
+
 }  // namespace shardwright

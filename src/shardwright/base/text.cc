@@ -5,12 +5,13 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <optional>
 
 #include "shardwright/base/bytes.h"
 
 namespace shardwright {
 namespace {
+
+constexpr std::string_view kBase64Url = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
@@ -175,6 +176,35 @@ std::string describe_magic(std::string_view first_bytes) {
     if (start[0] == '[' || inside.starts_with('"') || inside.starts_with('}')) return "a JSON text";
   }
   return "";
+}
+
+std::string base64url(std::string_view bytes) {
+  std::string out;
+  for (size_t i = 0; i < bytes.size(); i += 3) {
+    uint32_t group = 0;
+    size_t held = std::min<size_t>(3, bytes.size() - i);
+    for (size_t j = 0; j < 3; ++j) group = group << 8 | (j < held ? static_cast<unsigned char>(bytes[i + j]) : 0u);
+    for (size_t j = 0; j < 4; ++j) out += j <= held ? kBase64Url[group >> (18 - 6 * j) & 63] : '=';
+  }
+  return out;
+}
+
+std::optional<std::string> from_base64url(std::string_view text) {
+  std::string out;
+  uint32_t group = 0, bits = 0;
+  size_t letters = std::min(text.size(), text.find('='));
+  for (char c : text.substr(0, letters)) {
+    size_t value = kBase64Url.find(c);
+    if (value == kBase64Url.npos) return std::nullopt;
+    group = group << 6 | static_cast<uint32_t>(value);
+    bits += 6;
+    if (bits < 8) continue;
+    bits -= 8;
+    out += static_cast<char>(group >> bits & 0xFF);
+    group &= (1u << bits) - 1;
+  }
+  if (group != 0 || base64url(out) != text) return std::nullopt;
+  return out;
 }
 
 }  // namespace shardwright

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -32,6 +33,11 @@ std::vector<std::string> nearest_names(std::string_view wanted, std::span<const 
 /// JSON string literal with quotes. Invalid UTF-8 becomes U+FFFD; other non-ASCII is kept as it is.
 std::string json_quote(std::string_view text);
 bool is_utf8(std::string_view text);
+
+/// URL-safe and padded (RFC 4648, section 5).
+std::string base64url(std::string_view bytes);
+/// nullopt for other letters, a wrong length, and bits that no bytes have.
+std::optional<std::string> from_base64url(std::string_view text);
 
 /// True when `path` is relative, non-empty and cannot leave its directory on any system: no "..", no empty or "." component, no
 /// drive, no backslash, no leading '/', no NUL. For names read from files.

@@ -51,6 +51,7 @@ struct BloscParameters {
 };
 
 /// The index at the end of a zarr shard whose only chunk takes `bytes`: what codec "sharding_indexed" appends.
+inline constexpr uint64_t kShardIndexBytes = 20;
 Bytes shard_index_of_one(uint64_t bytes);
 
 struct CodecRow {

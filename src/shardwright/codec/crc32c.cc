@@ -1,6 +1,7 @@
 // zarr's crc32c: four little-endian bytes after the data.
 #include "shardwright/base/checksum.h"
-#include "shardwright/codec/whole_chunk.h"
+#include "shardwright/codec/codec_table.h"
+#include "shardwright/codec/tail_keeper.h"
 
 namespace shardwright::detail {
 namespace {

@@ -1,8 +1,8 @@
 // HDF5's Fletcher-32 over big-endian 16-bit words, four little-endian bytes after the data.
 #include <algorithm>
-#include <array>
 
 #include "shardwright/codec/codec_table.h"
+#include "shardwright/codec/tail_keeper.h"
 
 namespace shardwright::detail {
 namespace {
@@ -73,31 +73,19 @@ class FletcherEncoder : public Codec {
 /// Passes data on before the sum is known to be right: the error comes with the last push.
 class FletcherDecoder : public Codec {
  public:
-  uint64_t window_bytes() const override { return sizeof *this; }
+  uint64_t window_bytes() const override { return sizeof *this + kSumBytes; }
   Status push(View in, bool last, const std::function<Status(View)>& emit) override {
-    // The last four bytes so far are held back; they may be the sum.
-    uint64_t data = held_ + in.size() > kSumBytes ? held_ + in.size() - kSumBytes : 0;
-    size_t from_held = std::min<uint64_t>(data, held_);
-    SHARDWRIGHT_TRY(pass(View(tail_).first(from_held), emit));
-    std::copy(tail_.begin() + static_cast<ptrdiff_t>(from_held), tail_.begin() + static_cast<ptrdiff_t>(held_),
-              tail_.begin());
-    held_ -= from_held;
-    SHARDWRIGHT_TRY(pass(in.first(data - from_held), emit));
-    View rest = in.subspan(data - from_held);
-    std::copy(rest.begin(), rest.end(), tail_.begin() + static_cast<ptrdiff_t>(held_));
-    held_ += rest.size();
+    SHARDWRIGHT_TRY(keeper_.push(in, [&](View data) {
+      sum_.update(data);
+      return emit(data);
+    }));
     return last ? check() : Status();
   }
 
  private:
-  Status pass(View data, const std::function<Status(View)>& emit) {
-    if (data.empty()) return {};
-    sum_.update(data);
-    return emit(data);
-  }
   Status check() {
-    if (held_ < kSumBytes) return fail(Code::kCorrupt, "chunk ends before its Fletcher-32 checksum");
-    const auto stored = load_le<uint32_t>(tail_), computed = sum_.finish();
+    if (!keeper_.complete()) return fail(Code::kCorrupt, "chunk ends before its Fletcher-32 checksum");
+    const auto stored = load_le<uint32_t>(keeper_.tail()), computed = sum_.finish();
     // HDF5 before 1.6.3 swapped the bytes of each half on little-endian machines; its readers still accept that, and so do we.
     const uint32_t swapped = (computed & 0x00ff00ff) << 8 | (computed >> 8 & 0x00ff00ff);
     if (stored == computed || stored == swapped) return {};
@@ -107,8 +95,7 @@ class FletcherDecoder : public Codec {
   }
 
   Fletcher32 sum_;
-  std::array<std::byte, kSumBytes> tail_{};
-  size_t held_ = 0;
+  TailKeeper keeper_{kSumBytes};
 };
 
 }  // namespace

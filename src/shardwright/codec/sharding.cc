@@ -1,12 +1,11 @@
 // A zarr shard that holds one inner chunk, with its index at the end: {offset, bytes} as 64 bits each, and their CRC-32C. Shards of several
 // chunks are no codec here: the catalogue reads their index and names each chunk by itself.
 #include "shardwright/base/checksum.h"
-#include "shardwright/codec/whole_chunk.h"
+#include "shardwright/codec/codec_table.h"
+#include "shardwright/codec/tail_keeper.h"
 
 namespace shardwright::detail {
 namespace {
-
-constexpr size_t kIndexBytes = 20;
 
 class Encoder : public Codec {
  public:
@@ -23,7 +22,7 @@ class Encoder : public Codec {
 
 class Decoder : public Codec {
  public:
-  uint64_t window_bytes() const override { return sizeof *this + kIndexBytes; }
+  uint64_t window_bytes() const override { return sizeof *this + kShardIndexBytes; }
   Status push(View in, bool last, const std::function<Status(View)>& emit) override {
     SHARDWRIGHT_TRY(keeper_.push(in, [&](View data) {
       bytes_ += data.size();
@@ -44,7 +43,7 @@ class Decoder : public Codec {
         .with_found(std::to_string(bytes) + " bytes at " + std::to_string(offset))
         .with_expected(std::to_string(bytes_) + " bytes at 0");
   }
-  TailKeeper keeper_{kIndexBytes};
+  TailKeeper keeper_{kShardIndexBytes};
   uint64_t bytes_ = 0;
 };
 
@@ -53,7 +52,7 @@ class Decoder : public Codec {
 CodecResult sharding_decoder(const CodecSpec&, uint64_t) { return std::make_unique<Decoder>(); }
 CodecResult sharding_encoder(const CodecSpec&, uint64_t) { return std::make_unique<Encoder>(); }
 uint64_t sharding_bound(const CodecSpec&, uint64_t chunk_bytes) {
-  return checked_add(chunk_bytes, kIndexBytes).value_or(kUnknown);
+  return checked_add(chunk_bytes, kShardIndexBytes).value_or(kUnknown);
 }
 
 }  // namespace shardwright::detail

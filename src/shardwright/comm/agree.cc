@@ -1,7 +1,7 @@
 #include <fmt/format.h>
 
+#include "shardwright/base/error_bytes.h"
 #include "shardwright/comm/comm.h"
-#include "shardwright/comm/error_bytes.h"
 
 namespace shardwright {
 

@@ -12,7 +12,7 @@
 #include <set>
 #include <thread>
 
-#include "shardwright/comm/error_bytes.h"
+#include "shardwright/base/error_bytes.h"
 #include "shardwright/comm/mailbox.h"
 #include "shardwright/store/directory.h"
 #include "shardwright/store/file_handle.h"

@@ -5,7 +5,7 @@
 #include <set>
 #include <thread>
 
-#include "shardwright/comm/error_bytes.h"
+#include "shardwright/base/error_bytes.h"
 #include "shardwright/comm/mailbox.h"
 
 namespace shardwright {

@@ -116,10 +116,13 @@ class Copy {
     write.strict = request_.strict;
     write.settings = request_.settings;
     write.time_ns = request_.time_ns;
-    if (!write.settings.empty() && target_.format != &kOrbax)
-      return fail(Code::kInvalidArgument, "this format has no options of its own")
-          .with_found(write.settings.front().first + "=" + write.settings.front().second)
-          .with_hint("--to orbax has them: compression, zarr, api, item");
+    if (!write.settings.empty() && target_.format->settings.empty()) {
+      auto error = fail(Code::kInvalidArgument, "this format has no options of its own")
+                       .with_found(write.settings.front().first + "=" + write.settings.front().second);
+      for (const Format* format : format_table())
+        if (!format->settings.empty()) error.hint = fmt::format("--to {} has them: {}", format->name, format->settings);
+      return error;
+    }
     if (target_.format == &kKerasArchive) {
       bool there = std::ranges::find(target_.old_members, target_.name) != target_.old_members.end();
       if (!there && source_.format != &kKerasArchive)

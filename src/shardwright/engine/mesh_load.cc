@@ -40,14 +40,14 @@ class Loader {
   Status add(const MeshTensor& wanted) {
     auto spec = from_.spec(wanted.tensor);
     std::vector<Target> targets;
-    std::map<std::pair<std::vector<int64_t>, std::vector<int64_t>>, size_t> by_box;
+    std::map<Box, size_t> by_box;
     for (const MeshSeat& seat : seats_) {
       Box box = wanted.grid.box_of(seat.position);
       if (box.rank() != spec.shape.size() || !Box::whole(spec.shape).contains(box))
         return fail(Code::kInvalidArgument, "the layout was made for another shape")
             .with_found(box.text())
             .with_expected("a box within " + shape_text(spec.shape));
-      auto [at, is_new] = by_box.try_emplace({box.start, box.extent}, targets.size());
+      auto [at, is_new] = by_box.try_emplace(box, targets.size());
       if (is_new) {
         SHARDWRIGHT_TRY(bytes_of_box(spec.dtype, spec.shape, box));
         targets.push_back({std::move(box), {}, {}});

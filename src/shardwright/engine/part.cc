@@ -53,7 +53,7 @@ class Cutter {
     if (box.empty()) return builder_.add_flat(builder_.add_literal({}), spec.dtype);
     if (auto flat = from_.flat(id); flat && is_run(spec.shape, box)) return add_run(*flat, spec.shape, box);
     for (Piece& piece : from_.pieces(id)) {
-      auto overlap = box.rank() == 0 ? box : intersect(piece.box, box);
+      auto overlap = intersect(piece.box, box);
       if (overlap || box.rank() == 0) SHARDWRIGHT_TRY(add_cut(std::move(piece), *overlap, box));
     }
     return {};
@@ -142,7 +142,7 @@ Result<std::string> describe_part(Json metadata, const Catalog& want, const Devi
   metadata[std::string(kPartKey)] =
       fmt::format(R"({{"axis_names": [{}], "shape": [{}], "rank": {}, "tensors": {{{}}}}})", axes,
                   fmt::join(mesh.shape(), ", "), part.position, tensors);
-  std::string text = metadata.dump(-1, ' ', false, Json::error_handler_t::replace);
+  std::string text = json_text(metadata);
   if (text.size() <= kMaxMetadataBytes) return text;
   return fail(Code::kUnsupported, "the description of the part is larger than readers take as metadata")
       .with_found(fmt::format("{} for {} tensors", format_bytes(text.size()), want.size()))

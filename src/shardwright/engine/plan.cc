@@ -196,7 +196,7 @@ class Planner {
       const Piece& piece = *cut;
       if (piece.place.site != Place::kExtent) continue;
       if (plan_.from.encoding(piece.encoding).chain.empty()) {
-        auto overlap = piece.box.rank() == 0 ? piece.box : *intersect(piece.box, geometry.box);
+        auto overlap = *intersect(piece.box, geometry.box);
         uint64_t wanted = bytes_of_elements(geometry.in, overlap.elements()).value_or(0);
         distinct_ += wanted;
         summary.read_bytes += wanted;

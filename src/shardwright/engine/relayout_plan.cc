@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <map>
-#include <tuple>
 
 #include "shardwright/base/text.h"
 #include "shardwright/engine/cut.h"
@@ -15,13 +14,8 @@ constexpr uint64_t kLeastBudget = 64 * KiB;
 /// Larger parts gain nothing.
 constexpr uint64_t kMostPart = 64 * MiB;
 
-struct ByPlace {
-  bool operator()(const Box& a, const Box& b) const {
-    return std::tie(a.start, a.extent) < std::tie(b.start, b.extent);
-  }
-};
 /// Distinct boxes, and which shards hold each.
-using Holders = std::map<Box, std::vector<uint32_t>, ByPlace>;
+using Holders = std::map<Box, std::vector<uint32_t>>;
 
 Holders holders_of(std::span<const Shard> shards) {
   Holders holders;
@@ -29,8 +23,6 @@ Holders holders_of(std::span<const Shard> shards) {
     if (!shards[i].box.empty()) holders[shards[i].box].push_back(i);
   return holders;
 }
-
-std::optional<Box> overlap_of(const Box& a, const Box& b) { return a.rank() == 0 ? std::optional(a) : intersect(a, b); }
 
 class RelayoutPlanner {
  public:
@@ -86,7 +78,7 @@ class RelayoutPlanner {
     uint64_t found = 0;
     for (const auto& [held, holders] : sources) {
       if (box.rank() > 0 && held.start[0] >= box.start[0] + box.extent[0]) break;  // sorted by it
-      auto overlap = overlap_of(held, box);
+      auto overlap = intersect(held, box);
       if (!overlap) continue;
       found += overlap->elements();
       auto here = [&](uint32_t i) { return tensor().from[i].rank == rank; };

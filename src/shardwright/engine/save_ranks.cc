@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "shardwright/base/byte_reader.h"
 #include "shardwright/base/checksum.h"
 #include "shardwright/base/json.h"
 #include "shardwright/engine/select.h"
@@ -40,7 +41,7 @@ Bytes bytes_of_summary(const CopySummary& s) {
   for (const auto& [key, size] : s.objects) objects.push_back({key, size});
   Json json = {s.source,  s.target, s.format, s.tensors, s.shards, s.bytes_read, s.bytes_written, s.peak_memory_bytes,
                s.seconds, s.reread, objects,  s.warnings};
-  return bytes_of(json.dump(-1, ' ', false, Json::error_handler_t::replace));
+  return bytes_of(json_text(json));
 }
 
 Result<CopySummary> summary_from_bytes(View bytes) {
@@ -129,10 +130,8 @@ class RankSave {
     Status created = outline.ok() ? create_all(*outline, transaction, writers) : Status(outline.error());
     SHARDWRIGHT_TRY(agree(comm_, created, soon()));
     Bytes message;
-    std::string token = transaction.token();
-    append_le<uint64_t>(message, token.size());
-    std::ranges::copy(view_of(token), std::back_inserter(message));
-    std::ranges::copy(outline->to_bytes(), std::back_inserter(message));
+    append_sized(message, transaction.token());
+    append_sized(message, text_of(outline->to_bytes()));
     SHARDWRIGHT_TRY(from_rank_0(comm_, message, soon()));
     std::vector<Receipt> receipts;
     SHARDWRIGHT_TRY(agree(comm_, write_share(*outline, transaction, receipts), soon()));
@@ -154,12 +153,13 @@ class RankSave {
 
   Status follow(View message) {
     Status status = [&]() -> Status {
-      if (message.size() < 8 || load_le<uint64_t>(message) > message.size() - 8)
-        return fail(Code::kInternal, "what rank 0 says cannot be read");
-      auto length = load_le<uint64_t>(message);
-      SHARDWRIGHT_ASSIGN(outline_, Outline::from_bytes(message.subspan(8 + length)));
+      ByteReader in(message);
+      auto token = in.text();
+      View outline = in.bytes();
+      if (in.bad || !in.at_end()) return fail(Code::kInternal, "what rank 0 says cannot be read");
+      SHARDWRIGHT_ASSIGN(outline_, Outline::from_bytes(outline));
       SHARDWRIGHT_ASSIGN(auto store, open_file_store("/"));
-      SHARDWRIGHT_ASSIGN(auto transaction, store->join(text_of(message.subspan(8, length))));
+      SHARDWRIGHT_ASSIGN(auto transaction, store->join(token));
       return write_share(outline_, *transaction, receipts_);
     }();
     SHARDWRIGHT_TRY(agree(comm_, status, soon()));

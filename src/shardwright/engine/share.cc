@@ -7,6 +7,7 @@
 #include <set>
 #include <unordered_map>
 
+#include "shardwright/base/byte_reader.h"
 #include "shardwright/engine/task.h"
 
 namespace shardwright {
@@ -93,14 +94,13 @@ std::vector<std::vector<OwnedBox>> assign_writers(const Catalog& merged, int ran
   std::vector<std::vector<OwnedBox>> owned(merged.size());
   for (TensorId id = 0; id < merged.size(); ++id) {
     if (merged.same_as(id) != id) continue;
-    std::map<std::pair<std::vector<int64_t>, std::vector<int64_t>>, std::vector<int32_t>> holders;
-    for (const Piece& piece : merged.pieces(id))
-      holders[{piece.box.start, piece.box.extent}].push_back(piece.place.rank);
-    for (const auto& [place, who] : holders) {
+    std::map<Box, std::vector<int32_t>> holders;
+    for (const Piece& piece : merged.pieces(id)) holders[piece.box].push_back(piece.place.rank);
+    for (const auto& [held, who] : holders) {
       auto lighter = [&](int32_t a, int32_t b) {
         return std::pair(load[static_cast<size_t>(a)], a) < std::pair(load[static_cast<size_t>(b)], b);
       };
-      OwnedBox box{{place.first, place.second}, *std::min_element(who.begin(), who.end(), lighter)};
+      OwnedBox box{held, *std::min_element(who.begin(), who.end(), lighter)};
       load[static_cast<size_t>(box.rank)] += bytes_in(merged.spec(id).dtype, box.box.elements());
       owned[id].push_back(std::move(box));
     }
@@ -113,9 +113,7 @@ Bytes Outline::to_bytes() const {
   append_le<uint8_t>(out, wants_crc32);
   append_le<uint64_t>(out, objects.size());
   for (const auto& object : objects) {
-    append_le<uint64_t>(out, object.key.size());
-    auto key = view_of(object.key);
-    out.insert(out.end(), key.begin(), key.end());
+    append_sized(out, object.key);
     append_le(out, object.size);
   }
   for (const auto& payload : payloads) {
@@ -127,32 +125,19 @@ Bytes Outline::to_bytes() const {
 }
 
 Result<Outline> Outline::from_bytes(View bytes) {
-  Error damaged = fail(Code::kInternal, "the outline from rank 0 cannot be read");
+  ByteReader in(bytes);
   Outline out;
-  auto take = [&]<class T>(T& into) {
-    if (bytes.size() < sizeof(T)) return false;
-    into = load_le<T>(bytes);
-    bytes = bytes.subspan(sizeof(T));
-    return true;
-  };
-  uint8_t wants = 0;
-  uint64_t count = 0;
-  if (!take(wants) || !take(count)) return damaged;
-  out.wants_crc32 = wants != 0;
-  for (uint64_t i = 0; i < count; ++i) {
-    uint64_t length = 0, size = 0;
-    if (!take(length) || length > bytes.size()) return damaged;
-    std::string key(text_of(bytes.first(length)));
-    bytes = bytes.subspan(length);
-    if (!take(size)) return damaged;
-    out.objects.push_back({std::move(key), size});
+  out.wants_crc32 = in.number<uint8_t>() != 0;
+  for (size_t left = in.count(2 * sizeof(uint64_t)); left > 0 && !in.bad; --left) {
+    std::string key(in.text());
+    out.objects.push_back({std::move(key), in.number<uint64_t>()});
   }
-  while (!bytes.empty()) {
-    Payload payload;
-    if (!take(payload.object) || !take(payload.tensor) || !take(payload.offset) || payload.object >= count)
-      return damaged;
+  while (!in.bad && !in.at_end()) {
+    Payload payload{in.number<ObjectId>(), in.number<TensorId>(), in.number<uint64_t>()};
+    in.bad = in.bad || payload.object >= out.objects.size();
     out.payloads.push_back(payload);
   }
+  if (in.bad) return fail(Code::kInternal, "the outline from rank 0 cannot be read");
   return out;
 }
 

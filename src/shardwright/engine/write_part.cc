@@ -24,7 +24,7 @@ std::vector<Piece> target_pieces(const Plan& plan, const Part& part) {
 void store_region(const Plan& plan, const Part& part, const Box& region, const std::byte* values) {
   for (const Piece& piece : target_pieces(plan, part)) {
     if (piece.place.site != Place::kMemory) continue;
-    auto overlap = region.rank() == 0 ? std::optional(region) : intersect(region, piece.box);
+    auto overlap = intersect(region, piece.box);
     if (!overlap) continue;
     Strided to = layout_of(piece);
     auto* into = reinterpret_cast<std::byte*>(piece.place.offset);
@@ -100,7 +100,7 @@ Status for_each_decoded(const Plan& plan, const Part& part, Store& store, Mutabl
     if (g.in != g.out) SHARDWRIGHT_TRY(convert(g.in, values, g.out, out.first(count * out_size)));
     View ready = out.first(count * out_size);
     for (const Box& box : boxes_of_range(chunk, first, count)) {
-      auto wanted = box.rank() == 0 ? std::optional(box) : intersect(box, piece.box);
+      auto wanted = intersect(box, piece.box);
       if (!wanted) continue;
       auto at = static_cast<uint64_t>(held.offset_of(box.start) - static_cast<int64_t>(first)) * out_size;
       SHARDWRIGHT_TRY(take({box, *wanted, ready.subspan(at, box.elements() * out_size)}));
@@ -156,7 +156,7 @@ std::vector<Filled> filled_by(const Plan& plan, const Part& part) {
   std::vector<Filled> filled;
   auto pieces = plan.to.pieces(part.move->to);
   for (uint32_t i = 0; i < pieces.size(); ++i) {
-    auto overlap = region.rank() == 0 ? std::optional(region) : intersect(region, pieces[i].box);
+    auto overlap = intersect(region, pieces[i].box);
     if (overlap) filled.push_back({i, overlap->elements()});
   }
   return filled;

@@ -115,6 +115,7 @@ struct Format {
   /// Holds all bytes against the checksums that the files themselves carry, and reports what differs (see OpenOptions::report).
   /// nullptr: they carry none.
   Status (*check_sums)(Store&, std::string_view at, const OpenOptions&) = nullptr;
+  std::string_view settings = "";  ///< names of WriteOptions::settings that draft() knows, for people: "zarr, api"
 };
 
 std::span<const Format* const> format_table();

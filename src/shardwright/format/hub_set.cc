@@ -13,11 +13,6 @@ namespace {
 
 constexpr std::string_view kStandardIndex = "model.safetensors.index.json", kStandardFile = "model.safetensors";
 
-bool exists(Store& store, std::string_view key) {
-  auto size = store.size(key);
-  return size.ok() && *size;
-}
-
 /// Names directly in the directory, without those that begin with a dot.
 Result<std::vector<std::string>> names_ending(Store& store, std::string_view ending) {
   SHARDWRIGHT_ASSIGN(auto keys, store.list(""));
@@ -48,8 +43,8 @@ Result<HubSet> find_hub_set(Store& store, std::string_view at) {
     (at.ends_with(kHubIndexEnding) ? set.index : set.single) = at;
     return set;
   }
-  if (exists(store, kStandardIndex)) set.index = kStandardIndex;
-  if (exists(store, kStandardFile)) set.single = kStandardFile;
+  if (has_object(store, kStandardIndex)) set.index = kStandardIndex;
+  if (has_object(store, kStandardFile)) set.single = kStandardFile;
   if (!set.index.empty() || !set.single.empty()) return set;
   SHARDWRIGHT_ASSIGN(auto indexes, names_ending(store, kHubIndexEnding));
   SHARDWRIGHT_ASSIGN(auto files, names_ending(store, kSafetensorsEnding));
@@ -70,7 +65,7 @@ Result<HubSet> find_hub_set(Store& store, std::string_view at) {
 }
 
 bool has_safetensors(Store& store) {
-  if (exists(store, kStandardIndex) || exists(store, kStandardFile)) return true;
+  if (has_object(store, kStandardIndex) || has_object(store, kStandardFile)) return true;
   auto indexes = names_ending(store, kHubIndexEnding), files = names_ending(store, kSafetensorsEnding);
   return indexes.ok() && files.ok() && indexes->size() + files->size() > 0;
 }
@@ -80,7 +75,7 @@ std::vector<std::string> hub_set_members(Store& store, std::string_view at) {
   auto set = find_hub_set(store, at);
   if (!set.ok()) return out;
   for (const auto& key : {set->single, set->index})
-    if (!key.empty() && exists(store, key)) out.push_back(key);
+    if (!key.empty() && has_object(store, key)) out.push_back(key);
   if (set->index.empty()) return out;
   auto bytes = read_object(store, set->index, kMaxIndexBytes);
   if (!bytes.ok()) return out;
@@ -88,7 +83,7 @@ std::vector<std::string> hub_set_members(Store& store, std::string_view at) {
   if (!index.ok()) return out;
   std::sort(index->files.begin(), index->files.end());
   for (const auto& file : index->files)
-    if (auto key = set->prefix + file; key != set->single && exists(store, key)) out.push_back(key);
+    if (auto key = set->prefix + file; key != set->single && has_object(store, key)) out.push_back(key);
   return out;
 }
 

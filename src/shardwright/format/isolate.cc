@@ -19,7 +19,7 @@
 #include <cstddef>
 #include <cstdio>
 
-#include "shardwright/base/byte_reader.h"
+#include "shardwright/base/error_bytes.h"
 #include "shardwright/format/coverage.h"
 #include "shardwright/format/hdf5_handle.h"
 
@@ -37,27 +37,6 @@ constexpr uint32_t kArchitecture = AUDIT_ARCH_AARCH64;
 #else
 constexpr uint32_t kArchitecture = 0;
 #endif
-
-void append_error(Bytes& out, const Error& error) {
-  append_le<uint8_t>(out, static_cast<uint8_t>(error.code));
-  append_le<uint64_t>(out, error.offset);
-  for (const auto* text : {&error.message, &error.path, &error.tensor, &error.found, &error.expected, &error.hint})
-    append_sized(out, *text);
-  append_le<uint64_t>(out, error.context.size());
-  for (const auto& line : error.context) append_sized(out, line);
-}
-
-/// `in.bad` when it is short or out of range.
-Error take_error(ByteReader& in) {
-  Error out;
-  auto code = in.number<uint8_t>();
-  if (code > static_cast<uint8_t>(Code::kInternal)) in.bad = true;
-  out.code = in.bad ? Code::kInternal : static_cast<Code>(code);
-  out.offset = in.number<uint64_t>();
-  for (auto* text : {&out.message, &out.path, &out.tensor, &out.found, &out.expected, &out.hint}) *text = in.text();
-  for (auto lines = in.number<uint64_t>(); lines > 0 && !in.bad; --lines) out.context.emplace_back(in.text());
-  return out;
-}
 
 bool forbid_system_calls() {
   if (kArchitecture == 0) return false;

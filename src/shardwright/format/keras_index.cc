@@ -60,7 +60,7 @@ void read_metadata(const Json& root, KerasIndex& index) {
       rest.push_back({key, value});
     }
   }
-  if (!rest.empty()) index.metadata = rest.dump(-1, ' ', false, Json::error_handler_t::replace);
+  if (!rest.empty()) index.metadata = json_text(rest);
 }
 
 std::string quoted(const std::string& text) { return Json(text).dump(-1, ' ', true, Json::error_handler_t::replace); }

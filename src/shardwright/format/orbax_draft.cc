@@ -133,7 +133,7 @@ class OrbaxDraft : public Draft {
     for (const Chunk& chunk : chunks_) totals[chunk.item] += chunk.bytes;
     for (Chunk& chunk : chunks_) {
       uint64_t limit = std::min(most, std::max((totals[chunk.item] + kFiles - 1) / kFiles, kLeastFile));
-      uint64_t bytes = chunk.bytes + (settings_.zarr3 ? 20 : 0);
+      uint64_t bytes = chunk.bytes + (settings_.zarr3 ? kShardIndexBytes : 0);
       if (open[chunk.item] == ~0u || held[chunk.item] + chunk.bytes > limit) {
         open[chunk.item] = static_cast<ObjectId>(objects_.size());
         held[chunk.item] = 0;
@@ -237,7 +237,7 @@ class OrbaxDraft : public Draft {
         SHARDWRIGHT_TRY(builder.add(row.key, view_of(row.text)));
         continue;
       }
-      uint64_t length = row.place->length + (settings_.zarr3 && !settings_.zstd ? 20 : 0);
+      uint64_t length = row.place->length + (settings_.zarr3 && !settings_.zstd ? kShardIndexBytes : 0);
       OcdbtFile file{"", objects_[row.place->object].key.substr(item.directory.size())};
       SHARDWRIGHT_TRY(builder.add(row.key, file, row.place->offset, length));
     }
@@ -265,9 +265,8 @@ class OrbaxDraft : public Draft {
     auto put = [&](std::string_view name, const std::string& text) {
       out.emplace_back(item.directory + std::string(name), bytes_of(text));
     };
-    auto dump = [](const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); };
-    if (!item.sharding.empty()) put(kOrbaxSharding, dump(item.sharding));
-    if (!item.strings.empty()) put(kOrbaxStrings, dump(item.strings));
+    if (!item.sharding.empty()) put(kOrbaxSharding, json_text(item.sharding));
+    if (!item.strings.empty()) put(kOrbaxStrings, json_text(item.strings));
     if (!notes.empty()) put(kOrbaxArrays, orbax_arrays_text(notes));
     put(kOrbaxTree, orbax_tree_text(item.tree, write_shapes));
     if (!item.directory.empty() && !settings_.version1) put(kOrbaxCommit, kCommitted);

@@ -30,11 +30,8 @@ class Opener {
     }
     builder_.tie_equal_extents();
     Json value = {{"items", std::move(items)}};
-    builder_.set_value(std::string(kOrbaxValue),
-                       {Value::kJson, value.dump(-1, ' ', false, Json::error_handler_t::replace)});
-    if (!layout_.step.custom.empty())
-      builder_.set_value("metadata",
-                         {Value::kJson, layout_.step.custom.dump(-1, ' ', false, Json::error_handler_t::replace)});
+    builder_.set_value(std::string(kOrbaxValue), {Value::kJson, json_text(value)});
+    if (!layout_.step.custom.empty()) builder_.set_value("metadata", {Value::kJson, json_text(layout_.step.custom)});
     for (const auto& key : layout_.others) builder_.add_side_file({key, key});
     auto members = orbax_members(store_, "");
     builder_.set_members(members, std::min<size_t>(1, members.size()));
@@ -96,12 +93,10 @@ class Opener {
     if (!types.empty()) kept["types"] = std::move(types);
     if (options_.remarked() == nullptr) return {};
     SHARDWRIGHT_ASSIGN(auto keys, values.metadata_keys());
-    for (const auto& key : keys) {
-      auto slash = key.rfind('/');
-      if (!known.contains(slash == key.npos ? "" : key.substr(0, slash)))
+    for (const auto& key : keys)
+      if (!known.contains(zarr_array_path(key)))
         options_.remark(
             fail(Code::kCorrupt, "an array is stored that the tree does not have").at_path(values.describe(key)));
-    }
     return {};
   }
 
@@ -120,8 +115,7 @@ class Opener {
   Status add_arrays(const std::string& prefix, ZarrValues& values) {
     SHARDWRIGHT_ASSIGN(auto keys, values.metadata_keys());
     for (const auto& key : keys) {
-      auto slash = key.rfind('/');
-      std::string name = slash == key.npos ? "" : key.substr(0, slash);
+      std::string name = zarr_array_path(key);
       SHARDWRIGHT_ASSIGN(auto array, zarr_.read_array(values, name, false));
       SHARDWRIGHT_TRY(zarr_.add(values, name, prefix + name, *array, /*fill_missing=*/true));
     }
@@ -195,6 +189,7 @@ const Format kOrbax = {
     .open = open,
     .members = orbax_members,
     .draft = draft_orbax,
+    .settings = "compression, zarr, api, item",
 };
 
 }  // namespace shardwright

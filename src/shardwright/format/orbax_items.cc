@@ -17,25 +17,6 @@ constexpr std::string_view kStandardHandler =
 constexpr std::string_view kVersion1Handler =
     "orbax.checkpoint.experimental.v1._src.handlers.pytree_handler.PyTreeHandler";
 
-const Json& member(const Json& object, std::string_view key) {
-  static const Json kNull;
-  auto at = object.is_object() ? object.find(std::string(key)) : object.end();
-  return !object.is_object() || at == object.end() ? kNull : *at;
-}
-
-/// URL-safe, padded: how `_sharding` spells a name.
-std::string base64url(std::string_view text) {
-  constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-  std::string out;
-  for (size_t i = 0; i < text.size(); i += 3) {
-    uint32_t bits = 0;
-    size_t count = std::min<size_t>(3, text.size() - i);
-    for (size_t k = 0; k < 3; ++k) bits = bits << 8 | (k < count ? static_cast<unsigned char>(text[i + k]) : 0u);
-    for (size_t k = 0; k < 4; ++k) out += k <= count ? kDigits[bits >> (18 - 6 * k) & 63] : '=';
-  }
-  return out;
-}
-
 /// A leaf as kept in the value; its write shape, if any.
 std::optional<std::pair<OrbaxLeaf, std::vector<int64_t>>> kept_leaf(const Json& json) {
   if (!json.is_array() || json.size() < 3 || !json[0].is_array() || !json[1].is_string() || !json[2].is_boolean())
@@ -80,7 +61,7 @@ class ItemMaker {
 
  private:
   Status choose_types() {
-    const Json& small = member(kept_, "types");
+    const Json& small = json_member(kept_, "types");
     for (size_t i = 0; i < item_.tensors.size(); ++i) {
       auto spec = want_.spec(item_.tensors[i]);
       std::string type = zarr_type_name(spec.dtype, zarr3_);
@@ -88,7 +69,7 @@ class ItemMaker {
         return fail(Code::kUnsupported, fmt::format("zarr has no type {}", dtype_row(spec.dtype).name))
             .at_tensor(std::string(spec.name))
             .with_hint("--dtype casts it on the way");
-      const Json& stored_as = member(small, item_.names[i]);
+      const Json& stored_as = json_member(small, item_.names[i]);
       ZarrArray array;
       if (stored_as.is_string() && detail::set_zarr_type(array, stored_as.get<std::string>()).ok() &&
           array.dtype == spec.dtype)
@@ -100,7 +81,7 @@ class ItemMaker {
 
   /// The tree the tensors came from, if every one of them is in it.
   bool take_kept_tree() {
-    const Json& leaves = member(kept_, "leaves");
+    const Json& leaves = json_member(kept_, "leaves");
     if (!leaves.is_array()) return false;
     std::vector<std::pair<OrbaxLeaf, std::vector<int64_t>>> all;
     size_t matched = 0, arrays = 0;
@@ -112,33 +93,34 @@ class ItemMaker {
       all.push_back(std::move(*leaf));
     }
     if (matched != item_.tensors.size()) return false;
-    const Json &sharding = member(kept_, "sharding"), &strings = member(kept_, "strings"),
-               &random = member(kept_, "random_keys");
+    const Json &sharding = json_member(kept_, "sharding"), &strings = json_member(kept_, "strings"),
+               &random = json_member(kept_, "random_keys");
     for (auto& [leaf, write_shape] : all) {
       std::string name = leaf.name();
       if (!leaf.has_array()) {
         // A part of a tree has no use for the empty nodes of the rest.
         if (arrays != matched) continue;
-        if (leaf.type == "string" && member(strings, name).is_string()) item_.strings[name] = member(strings, name);
+        if (leaf.type == "string" && json_member(strings, name).is_string())
+          item_.strings[name] = json_member(strings, name);
         item_.tree.leaves.push_back(std::move(leaf));
         continue;
       }
       auto at = by_name_.find(name);
       if (at == by_name_.end()) continue;
-      if (member(random, name).is_string()) item_.random_keys[name] = member(random, name).get<std::string>();
+      if (json_member(random, name).is_string()) item_.random_keys[name] = json_member(random, name).get<std::string>();
       std::string encoded = base64url(name);
       if (leaf.type == "jax.Array") {
         // Without a sharding Orbax does not restore it as one unasked.
-        if (member(sharding, encoded).is_string())
-          item_.sharding[encoded] = member(sharding, encoded);
+        if (json_member(sharding, encoded).is_string())
+          item_.sharding[encoded] = json_member(sharding, encoded);
         else if (!item_.random_keys.contains(name))
           leaf.type = "np.ndarray";
         take_chunk(at->second, write_shape);
       }
       item_.tree.leaves.push_back(std::move(leaf));
     }
-    if (arrays == matched) item_.tree.rich_types = member(kept_, "rich_types");
-    item_.tree.custom = member(kept_, "custom");
+    if (arrays == matched) item_.tree.rich_types = json_member(kept_, "rich_types");
+    item_.tree.custom = json_member(kept_, "custom");
     return true;
   }
 
@@ -234,7 +216,7 @@ Result<std::vector<OrbaxItem>> plan_orbax_items(const Catalog& want, const Orbax
   if (const Value* value = want.value(kOrbaxValue)) {
     SHARDWRIGHT_ASSIGN(kept, parse_json(value->data));
   }
-  const Json& items = member(kept, "items");
+  const Json& items = json_member(kept, "items");
   auto parts =
       settings.item.empty() || settings.version1 ? split_by_item(want, items) : std::map<std::string, OrbaxItem>();
   if (parts.empty()) {
@@ -247,12 +229,12 @@ Result<std::vector<OrbaxItem>> plan_orbax_items(const Catalog& want, const Orbax
   }
   std::vector<OrbaxItem> out;
   for (auto& [name, item] : parts) {
-    const Json& of_item = parts.size() > 1 ? member(items, name) : member(items, "");
+    const Json& of_item = parts.size() > 1 ? json_member(items, name) : json_member(items, "");
     item.directory = name.empty() ? "" : name + "/";
-    const Json& handler = member(of_item, "handler");
+    const Json& handler = json_member(of_item, "handler");
     item.handler = settings.version1 ? kVersion1Handler : kStandardHandler;
     if (handler.is_string() && !settings.version1 && parts.size() > 1) item.handler = handler.get<std::string>();
-    if (item.tensors.empty() && !member(of_item, "leaves").is_array()) continue;
+    if (item.tensors.empty() && !json_member(of_item, "leaves").is_array()) continue;
     SHARDWRIGHT_ASSIGN(auto made, ItemMaker(want, std::move(item), of_item, settings.zarr3).make(warnings));
     out.push_back(std::move(made));
   }

@@ -14,11 +14,6 @@
 namespace shardwright {
 namespace {
 
-bool has(Store& store, std::string_view key) {
-  auto size = store.size(key);
-  return size.ok() && size->has_value();
-}
-
 std::string_view first_part(std::string_view key) { return key.substr(0, key.find('/')); }
 std::string_view last_part(std::string_view key) { return key.substr(key.rfind('/') + 1); }
 
@@ -97,8 +92,8 @@ Error directory_of_steps(Store& store, const std::map<uint64_t, std::string>& st
 Confidence sniff_orbax(Store& store, std::string_view at) {
   if (!at.empty()) return Confidence::kNo;
   for (auto mark : {kOrbaxTree, kOrbaxStep, kOrbaxVersion1})
-    if (has(store, mark)) return Confidence::kCertain;
-  if (has(store, kOcdbtManifest)) return Confidence::kNo;  // zarr
+    if (has_object(store, mark)) return Confidence::kCertain;
+  if (has_object(store, kOcdbtManifest)) return Confidence::kNo;  // zarr
   auto keys = store.list("");
   if (!keys.ok()) return Confidence::kNo;
   if (!steps_in(*keys).empty()) return Confidence::kName;
@@ -110,15 +105,15 @@ Confidence sniff_orbax(Store& store, std::string_view at) {
 Result<OrbaxLayout> find_orbax_layout(Store& store, const OpenOptions& options) {
   OrbaxLayout layout;
   if (is_temporary(store.describe(""))) return unfinished(store);
-  if (has(store, kOrbaxStep)) {
+  if (has_object(store, kOrbaxStep)) {
     SHARDWRIGHT_ASSIGN(Bytes text, read_object(store, kOrbaxStep, options.max_metadata_bytes));
     auto step = parse_orbax_step(text_of(text));
     if (!step.ok()) return std::move(step.error()).at_path(store.describe(kOrbaxStep));
     layout.step = std::move(*step);
     layout.has_step = true;
-    if (!layout.step.committed && !has(store, kOrbaxCommit)) return unfinished(store);
+    if (!layout.step.committed && !has_object(store, kOrbaxCommit)) return unfinished(store);
   }
-  OrbaxLayout::Item whole{"", "", has(store, kOcdbtManifest), has(store, kOrbaxTree)};
+  OrbaxLayout::Item whole{"", "", has_object(store, kOcdbtManifest), has_object(store, kOrbaxTree)};
   if (whole.ocdbt || whole.tree) {
     layout.items.push_back(std::move(whole));
     return layout;

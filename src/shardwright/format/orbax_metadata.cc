@@ -13,29 +13,23 @@ namespace {
 
 Error corrupt(const std::string& what) { return fail(Code::kCorrupt, "Orbax tree: " + what); }
 
-const Json& member(const Json& object, const char* key) {
-  static const Json kNull;
-  auto at = object.is_object() ? object.find(key) : object.end();
-  return !object.is_object() || at == object.end() ? kNull : *at;
-}
-
 bool truth(const Json& value, bool otherwise) { return value.is_boolean() ? value.get<bool>() : otherwise; }
 
 Result<OrbaxLeaf> parse_leaf(const Json& entry) {
   OrbaxLeaf leaf;
-  const Json &keys = member(entry, "key_metadata"), &value = member(entry, "value_metadata");
+  const Json &keys = json_member(entry, "key_metadata"), &value = json_member(entry, "value_metadata");
   if (!keys.is_array() || !value.is_object()) return corrupt("a leaf without keys or value");
   for (const auto& key : keys) {
-    const Json &name = member(key, "key"), &type = member(key, "key_type");
+    const Json &name = json_member(key, "key"), &type = json_member(key, "key_type");
     if (!name.is_string() || (type != OrbaxKey::kSequence && type != OrbaxKey::kDict))
       return corrupt("a key of another kind than 1 and 2").with_found(key.dump());
     leaf.path.push_back({name.get<std::string>(), type == OrbaxKey::kDict ? OrbaxKey::kDict : OrbaxKey::kSequence});
   }
-  if (!member(value, "value_type").is_string()) return corrupt("a leaf without type");
-  leaf.type = member(value, "value_type").get<std::string>();
-  for (const auto& extent : member(value, "write_shape"))
+  if (!json_member(value, "value_type").is_string()) return corrupt("a leaf without type");
+  leaf.type = json_member(value, "value_type").get<std::string>();
+  for (const auto& extent : json_member(value, "write_shape"))
     if (extent.is_number_integer()) leaf.write_shape.push_back(extent.get<int64_t>());
-  leaf.skipped = truth(member(value, "skip_deserialize"), false);
+  leaf.skipped = truth(json_member(value, "skip_deserialize"), false);
   return leaf;
 }
 
@@ -46,9 +40,6 @@ Json leaf_json(const OrbaxLeaf& leaf, const std::vector<int64_t>* write_shape) {
   if (write_shape != nullptr && leaf.type == "jax.Array") value["write_shape"] = *write_shape;
   return {{"key_metadata", std::move(keys)}, {"value_metadata", std::move(value)}};
 }
-
-/// Python's json.dumps puts a space after ',' and ':'; Orbax reads any.
-std::string dump(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
 /// Python's repr of a str. Beyond ASCII only the control characters are escaped: it is a label, no reader takes it apart.
 std::string python_repr(std::string_view text) {
@@ -81,7 +72,7 @@ std::string OrbaxLeaf::name() const {
 
 Result<OrbaxTree> parse_orbax_tree(std::string_view text) {
   SHARDWRIGHT_ASSIGN(Json json, parse_json(text));
-  const Json& entries = member(json, "tree_metadata");
+  const Json& entries = json_member(json, "tree_metadata");
   if (!entries.is_object()) return corrupt("'tree_metadata' is no object");
   OrbaxTree tree;
   std::unordered_set<std::string> names;
@@ -93,11 +84,11 @@ Result<OrbaxTree> parse_orbax_tree(std::string_view text) {
           .with_hint("rename one of them where the checkpoint is saved: dots in keys make such names");
     tree.leaves.push_back(std::move(leaf));
   }
-  if (const Json& flag = member(json, "use_ocdbt"); flag.is_boolean()) tree.use_ocdbt = flag.get<bool>();
-  tree.zarr3 = truth(member(json, "use_zarr3"), false);
-  tree.missing_is_error = truth(member(json, "store_array_data_equal_to_fill_value"), false);
-  tree.rich_types = member(json, "value_metadata_tree");
-  tree.custom = member(json, "custom_metadata");
+  if (const Json& flag = json_member(json, "use_ocdbt"); flag.is_boolean()) tree.use_ocdbt = flag.get<bool>();
+  tree.zarr3 = truth(json_member(json, "use_zarr3"), false);
+  tree.missing_is_error = truth(json_member(json, "store_array_data_equal_to_fill_value"), false);
+  tree.rich_types = json_member(json, "value_metadata_tree");
+  tree.custom = json_member(json, "custom_metadata");
   return tree;
 }
 
@@ -113,7 +104,7 @@ std::string orbax_tree_text(const OrbaxTree& tree, const std::map<std::string, s
                {"store_array_data_equal_to_fill_value", tree.missing_is_error},
                {"custom_metadata", tree.custom}};
   if (!tree.rich_types.is_null()) json["value_metadata_tree"] = tree.rich_types;
-  return dump(json);
+  return json_text(json);
 }
 
 std::string orbax_path_repr(const OrbaxPath& path) {
@@ -125,12 +116,12 @@ std::string orbax_path_repr(const OrbaxPath& path) {
 Result<std::map<std::string, std::string>> parse_orbax_random_keys(std::string_view text) {
   SHARDWRIGHT_ASSIGN(Json json, parse_json(text));
   std::map<std::string, std::string> out;
-  const Json& arrays = member(json, "array_metadatas");
+  const Json& arrays = json_member(json, "array_metadatas");
   if (!arrays.is_array()) return corrupt("'array_metadatas' is no list");
   for (const auto& entry : arrays) {
-    const Json& array = member(entry, "array_metadata");
-    const Json &name = member(array, "param_name"),
-               &implementation = member(member(array, "ext_metadata"), "random_key_impl");
+    const Json& array = json_member(entry, "array_metadata");
+    const Json &name = json_member(array, "param_name"),
+               &implementation = json_member(json_member(array, "ext_metadata"), "random_key_impl");
     if (name.is_string() && implementation.is_string())
       out[name.get<std::string>()] = implementation.get<std::string>();
   }
@@ -147,21 +138,21 @@ std::string orbax_arrays_text(const std::vector<OrbaxArrayNote>& arrays) {
                       {"chunk_shape", array.shape},
                       {"ext_metadata", extra}}}});
   }
-  return dump({{"array_metadatas", std::move(list)}});
+  return json_text({{"array_metadatas", std::move(list)}});
 }
 
 Result<OrbaxStep> parse_orbax_step(std::string_view text) {
   SHARDWRIGHT_ASSIGN(Json json, parse_json(text));
   if (!json.is_object()) return fail(Code::kCorrupt, "Orbax's checkpoint metadata is no JSON object");
   OrbaxStep step;
-  const Json& handlers = member(json, "item_handlers");
+  const Json& handlers = json_member(json, "item_handlers");
   if (handlers.is_string()) step.handlers[""] = handlers.get<std::string>();
   if (handlers.is_object())
     for (const auto& [item, handler] : handlers.items())
       step.handlers[item] = handler.is_string() ? handler.get<std::string>() : "";
   // Null until the save is done; files of other hands may lack it.
-  step.committed = !json.contains("commit_timestamp_nsecs") || !member(json, "commit_timestamp_nsecs").is_null();
-  if (const Json& custom = member(json, "custom_metadata"); custom.is_object()) step.custom = custom;
+  step.committed = !json.contains("commit_timestamp_nsecs") || !json_member(json, "commit_timestamp_nsecs").is_null();
+  if (const Json& custom = json_member(json, "custom_metadata"); custom.is_object()) step.custom = custom;
   return step;
 }
 
@@ -171,12 +162,12 @@ std::string orbax_step_text(const std::map<std::string, std::string>& handlers, 
     items = handlers.at("");
   else
     for (const auto& [item, handler] : handlers) items[item] = handler;
-  return dump({{"item_handlers", std::move(items)},
-               {"metrics", Json::object()},
-               {"performance_metrics", Json::object()},
-               {"init_timestamp_nsecs", time_ns},
-               {"commit_timestamp_nsecs", time_ns},
-               {"custom_metadata", custom}});
+  return json_text({{"item_handlers", std::move(items)},
+                    {"metrics", Json::object()},
+                    {"performance_metrics", Json::object()},
+                    {"init_timestamp_nsecs", time_ns},
+                    {"commit_timestamp_nsecs", time_ns},
+                    {"custom_metadata", custom}});
 }
 
 std::vector<OrbaxPath> orbax_paths_of_names(const std::vector<std::string>& names, bool& nested) {

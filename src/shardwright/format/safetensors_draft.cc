@@ -118,9 +118,7 @@ class SafetensorsDraft : public Draft {
     Metadata out = {{"format", format != metadata_.end() && format->is_string() ? format->get<std::string>() : "pt"}};
     if (!index_name_.empty()) return out;
     for (const auto& [key, value] : metadata_.items())
-      if (key != "format")
-        out.emplace_back(key, value.is_string() ? value.get<std::string>()
-                                                : value.dump(-1, ' ', false, Json::error_handler_t::replace));
+      if (key != "format") out.emplace_back(key, value.is_string() ? value.get<std::string>() : json_text(value));
     out.insert(out.end(), notes_.begin(), notes_.end());
     return out;
   }

@@ -8,22 +8,11 @@
 namespace shardwright {
 namespace {
 
-bool has(Store& store, std::string_view key) {
-  auto size = store.size(key);
-  return size.ok() && size->has_value();
-}
-
 Confidence sniff(Store& store, std::string_view at) {
   if (!at.empty()) return Confidence::kNo;
   for (auto key : {kZarr2Array, std::string_view(".zgroup"), kZarr3Node})
-    if (has(store, key)) return Confidence::kCertain;
-  return has(store, kOcdbtManifest) ? Confidence::kMagic : Confidence::kNo;
-}
-
-/// The name an array goes by: its path; that of an array which is the root itself is the directory's.
-std::string array_path(std::string_view key) {
-  auto slash = key.rfind('/');
-  return slash == key.npos ? "" : std::string(key.substr(0, slash));
+    if (has_object(store, key)) return Confidence::kCertain;
+  return has_object(store, kOcdbtManifest) ? Confidence::kMagic : Confidence::kNo;
 }
 
 Result<Catalog> open(Store& store, std::string_view, const OpenOptions& options) {
@@ -31,7 +20,7 @@ Result<Catalog> open(Store& store, std::string_view, const OpenOptions& options)
   ZarrCatalog::Limits limits;
   limits.max_metadata_bytes = options.max_metadata_bytes;
   ZarrCatalog zarr(store, builder, limits);
-  bool ocdbt = has(store, kOcdbtManifest);
+  bool ocdbt = has_object(store, kOcdbtManifest);
   std::unique_ptr<ZarrValues> values;
   if (ocdbt) {
     SHARDWRIGHT_ASSIGN(values, zarr_values_in_ocdbt(store, "", options.max_metadata_bytes));
@@ -41,7 +30,7 @@ Result<Catalog> open(Store& store, std::string_view, const OpenOptions& options)
   SHARDWRIGHT_ASSIGN(auto keys, values->metadata_keys());
   std::string before;
   for (const auto& key : keys) {
-    std::string path = array_path(key);
+    std::string path = zarr_array_path(key);
     if (builder.size() > 0 && path == before) continue;  // an array in both versions
     auto array = zarr.read_array(*values, path, !key.ends_with(kZarr2Array));
     if (!array.ok() && array.error().message == kZarrNoArray) continue;
@@ -58,7 +47,7 @@ Result<Catalog> open(Store& store, std::string_view, const OpenOptions& options)
 }
 
 std::vector<std::string> members(Store& store, std::string_view) {
-  if (has(store, kOcdbtManifest)) return {std::string(kOcdbtManifest)};
+  if (has_object(store, kOcdbtManifest)) return {std::string(kOcdbtManifest)};
   auto keys = store.list("");
   std::vector<std::string> out;
   if (keys.ok())

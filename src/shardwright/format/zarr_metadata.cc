@@ -14,18 +14,12 @@ using namespace detail;
 
 Error corrupt(const std::string& what) { return fail(Code::kCorrupt, "zarr array: " + what); }
 
-const Json& member(const Json& object, const char* key) {
-  static const Json kNull;
-  auto at = object.find(key);
-  return at == object.end() ? kNull : *at;
-}
-
 Result<Json> parse_object(std::string_view text, int version) {
   SHARDWRIGHT_ASSIGN(Json json, parse_json(text));
   if (!json.is_object()) return corrupt("its metadata is no JSON object");
-  if (member(json, "zarr_format") != version)
+  if (json_member(json, "zarr_format") != version)
     return fail(Code::kUnsupported, "zarr array of another version than its file name says")
-        .with_found(member(json, "zarr_format").dump());
+        .with_found(json_member(json, "zarr_format").dump());
   return json;
 }
 
@@ -50,8 +44,9 @@ class CodecList {
     if (!codecs.is_array() || codecs.size() > 16) return corrupt("'codecs' is no list");
     for (const auto& codec : codecs) {
       std::string name = codec.is_string() ? codec.get<std::string>() : "";
-      if (codec.is_object() && member(codec, "name").is_string()) name = member(codec, "name").get<std::string>();
-      const Json& settings = codec.is_object() ? member(codec, "configuration") : member(Json::object(), "");
+      if (codec.is_object() && json_member(codec, "name").is_string())
+        name = json_member(codec, "name").get<std::string>();
+      const Json& settings = codec.is_object() ? json_member(codec, "configuration") : json_member(Json::object(), "");
       if (name.empty()) return corrupt("a codec has no name");
       SHARDWRIGHT_TRY(add(name, settings, within_shard));
     }
@@ -77,7 +72,7 @@ class CodecList {
 
   Status add_transpose(const Json& settings) {
     if (has_bytes_) return corrupt("a transpose of bytes");
-    const Json& order = settings.is_object() ? member(settings, "order") : settings;
+    const Json& order = settings.is_object() ? json_member(settings, "order") : settings;
     std::vector<uint64_t> turned;
     if (order.is_array())
       for (const auto& d : order) turned.push_back(d.is_number_unsigned() ? d.get<uint64_t>() : kUnknown);
@@ -99,7 +94,7 @@ class CodecList {
   Status add_bytes(const Json& settings) {
     if (has_bytes_) return corrupt("two codecs make bytes of the chunk");
     has_bytes_ = true;
-    bool big = settings.is_object() && member(settings, "endian") == "big";
+    bool big = settings.is_object() && json_member(settings, "endian") == "big";
     array_.big_endian = big && dtype_row(array_.dtype).block_bytes > 1;
     return {};
   }
@@ -109,7 +104,7 @@ class CodecList {
     if (!std::is_sorted(order_.begin(), order_.end()))
       return fail(Code::kUnsupported, "zarr shards that are transposed as a whole");
     if (!settings.is_object()) return corrupt("a shard without configuration");
-    SHARDWRIGHT_ASSIGN(auto inner, parse_zarr_extents(member(settings, "chunk_shape"), 1, "chunk_shape"));
+    SHARDWRIGHT_ASSIGN(auto inner, parse_zarr_extents(json_member(settings, "chunk_shape"), 1, "chunk_shape"));
     SHARDWRIGHT_TRY(check_chunk(array_, inner, "a chunk of a shard"));
     uint64_t count = 1;
     for (size_t d = 0; d < inner.size(); ++d) {
@@ -117,10 +112,10 @@ class CodecList {
       count *= static_cast<uint64_t>(chunk_[d] / inner[d]);
     }
     has_bytes_ = sharded_ = true;
-    array_.index_first = member(settings, "index_location") == "start";
-    SHARDWRIGHT_TRY(parse_index_codecs(member(settings, "index_codecs")));
+    array_.index_first = json_member(settings, "index_location") == "start";
+    SHARDWRIGHT_TRY(parse_index_codecs(json_member(settings, "index_codecs")));
     CodecList list(array_, inner);
-    SHARDWRIGHT_TRY(list.parse(member(settings, "codecs"), /*within_shard=*/true));
+    SHARDWRIGHT_TRY(list.parse(json_member(settings, "codecs"), /*within_shard=*/true));
     // One chunk with its index at the end: a codec like others, and no index to be read beforehand.
     if (count == 1 && !array_.index_first && array_.index_has_sum && array_.order.empty())
       array_.chain.push_back({"sharding_indexed"});
@@ -133,10 +128,11 @@ class CodecList {
     std::vector<std::string> names;
     if (codecs.is_array())
       for (const auto& codec : codecs) {
-        names.push_back(
-            codec.is_object() && member(codec, "name").is_string() ? member(codec, "name").get<std::string>() : "");
-        if (codec.is_object() && member(codec, "configuration").is_object() &&
-            member(member(codec, "configuration"), "endian") == "big")
+        names.push_back(codec.is_object() && json_member(codec, "name").is_string()
+                            ? json_member(codec, "name").get<std::string>()
+                            : "");
+        if (codec.is_object() && json_member(codec, "configuration").is_object() &&
+            json_member(json_member(codec, "configuration"), "endian") == "big")
           names.back() = "big-endian";
       }
     array_.index_has_sum = names.size() == 2 && names[1] == "crc32c";
@@ -151,14 +147,15 @@ class CodecList {
 };
 
 Status parse_chunk_keys(ZarrArray& array, const Json& encoding) {
-  std::string name =
-      encoding.is_object() && member(encoding, "name").is_string() ? member(encoding, "name").get<std::string>() : "";
+  std::string name = encoding.is_object() && json_member(encoding, "name").is_string()
+                         ? json_member(encoding, "name").get<std::string>()
+                         : "";
   if (name != "default" && name != "v2")
     return fail(Code::kUnsupported, "zarr array with keys of another kind").with_found(encoding.dump());
   array.separator = name == "default" ? '/' : '.';
-  const Json& settings = member(encoding, "configuration");
+  const Json& settings = json_member(encoding, "configuration");
   if (settings.is_object() && settings.contains("separator")) {
-    const Json& separator = member(settings, "separator");
+    const Json& separator = json_member(settings, "separator");
     if (separator != "/" && separator != ".") return corrupt("a separator of keys that is none");
     array.separator = separator.get_ref<const std::string&>()[0];
   }
@@ -184,26 +181,26 @@ std::string ZarrArray::key_of(std::span<const int64_t> index) const {
 Result<ZarrArray> parse_zarr2_array(std::string_view text) {
   SHARDWRIGHT_ASSIGN(Json json, parse_object(text, 2));
   ZarrArray array;
-  SHARDWRIGHT_ASSIGN(array.shape, parse_zarr_extents(member(json, "shape"), 0, "shape"));
-  SHARDWRIGHT_ASSIGN(array.chunk, parse_zarr_extents(member(json, "chunks"), 1, "chunks"));
-  const Json& type = member(json, "dtype");
+  SHARDWRIGHT_ASSIGN(array.shape, parse_zarr_extents(json_member(json, "shape"), 0, "shape"));
+  SHARDWRIGHT_ASSIGN(array.chunk, parse_zarr_extents(json_member(json, "chunks"), 1, "chunks"));
+  const Json& type = json_member(json, "dtype");
   if (!type.is_string()) return fail(Code::kUnsupported, "zarr array of records").with_found(type.dump());
   SHARDWRIGHT_TRY(set_zarr_type(array, type.get_ref<const std::string&>()));
   SHARDWRIGHT_TRY(check_chunk(array, array.chunk, "'chunks'"));
-  SHARDWRIGHT_TRY(set_zarr_fill(array, member(json, "fill_value")));
+  SHARDWRIGHT_TRY(set_zarr_fill(array, json_member(json, "fill_value")));
   array.key_of_scalar = "0";
-  const Json& separator = member(json, "dimension_separator");
+  const Json& separator = json_member(json, "dimension_separator");
   if (!separator.is_null() && separator != "." && separator != "/") return corrupt("a separator of keys that is none");
   if (separator == "/") array.separator = '/';
   auto add = [&](const Json& codec) -> Status {
-    if (!codec.is_object() || !member(codec, "id").is_string()) return corrupt("a codec has no id");
-    SHARDWRIGHT_ASSIGN(auto spec, parse_zarr_codec(member(codec, "id").get_ref<const std::string&>(), codec,
+    if (!codec.is_object() || !json_member(codec, "id").is_string()) return corrupt("a codec has no id");
+    SHARDWRIGHT_ASSIGN(auto spec, parse_zarr_codec(json_member(codec, "id").get_ref<const std::string&>(), codec,
                                                    dtype_row(array.dtype).block_bytes));
     array.chain.push_back(std::move(spec));
     return {};
   };
-  const Json &filters = member(json, "filters"), &compressor = member(json, "compressor"),
-             &order = member(json, "order");
+  const Json &filters = json_member(json, "filters"), &compressor = json_member(json, "compressor"),
+             &order = json_member(json, "order");
   if (!filters.is_null() && (!filters.is_array() || filters.size() > 16)) return corrupt("'filters' is no list");
   for (const auto& filter : filters) SHARDWRIGHT_TRY(add(filter));
   if (!compressor.is_null()) SHARDWRIGHT_TRY(add(compressor));
@@ -217,26 +214,26 @@ Result<ZarrArray> parse_zarr2_array(std::string_view text) {
 
 Result<ZarrArray> parse_zarr3_array(std::string_view text) {
   SHARDWRIGHT_ASSIGN(Json json, parse_object(text, 3));
-  if (member(json, "node_type") != "array") return fail(Code::kCorrupt, std::string(kZarrNoArray));
+  if (json_member(json, "node_type") != "array") return fail(Code::kCorrupt, std::string(kZarrNoArray));
   ZarrArray array;
   array.zarr3 = true;
-  SHARDWRIGHT_ASSIGN(array.shape, parse_zarr_extents(member(json, "shape"), 0, "shape"));
-  const Json& grid = member(json, "chunk_grid");
-  if (!grid.is_object() || member(grid, "name") != "regular" || !member(grid, "configuration").is_object())
+  SHARDWRIGHT_ASSIGN(array.shape, parse_zarr_extents(json_member(json, "shape"), 0, "shape"));
+  const Json& grid = json_member(json, "chunk_grid");
+  if (!grid.is_object() || json_member(grid, "name") != "regular" || !json_member(grid, "configuration").is_object())
     return fail(Code::kUnsupported, "zarr array on an irregular grid").with_found(grid.dump());
-  SHARDWRIGHT_ASSIGN(array.chunk,
-                     parse_zarr_extents(member(member(grid, "configuration"), "chunk_shape"), 1, "chunk_shape"));
-  const Json& type = member(json, "data_type");
+  SHARDWRIGHT_ASSIGN(array.chunk, parse_zarr_extents(json_member(json_member(grid, "configuration"), "chunk_shape"), 1,
+                                                     "chunk_shape"));
+  const Json& type = json_member(json, "data_type");
   if (!type.is_string())
     return fail(Code::kUnsupported, "zarr array of a type that is not known here").with_found(type.dump());
   SHARDWRIGHT_TRY(set_zarr_type(array, type.get_ref<const std::string&>()));
   SHARDWRIGHT_TRY(check_chunk(array, array.chunk, "'chunk_shape'"));
-  SHARDWRIGHT_TRY(parse_chunk_keys(array, member(json, "chunk_key_encoding")));
-  const Json& transformers = member(json, "storage_transformers");
+  SHARDWRIGHT_TRY(parse_chunk_keys(array, json_member(json, "chunk_key_encoding")));
+  const Json& transformers = json_member(json, "storage_transformers");
   if (transformers.is_array() && !transformers.empty())
     return fail(Code::kUnsupported, "zarr array with storage transformers").with_found(transformers.dump());
-  SHARDWRIGHT_TRY(CodecList(array, array.chunk).parse(member(json, "codecs")));
-  SHARDWRIGHT_TRY(set_zarr_fill(array, member(json, "fill_value")));
+  SHARDWRIGHT_TRY(CodecList(array, array.chunk).parse(json_member(json, "codecs")));
+  SHARDWRIGHT_TRY(set_zarr_fill(array, json_member(json, "fill_value")));
   return array;
 }
 

@@ -112,6 +112,11 @@ bool is_zarr_metadata_key(std::string_view key) {
   return name == kZarr2Array || name == kZarr3Node;
 }
 
+std::string zarr_array_path(std::string_view key) {
+  auto slash = key.rfind('/');
+  return slash == key.npos ? "" : std::string(key.substr(0, slash));
+}
+
 Result<Bytes> read_zarr_value(Store& store, const ZarrValue& value, uint64_t cap) {
   if (value.length > cap)
     return fail(Code::kResourceExhausted, "value is larger than anything expected here")

@@ -40,5 +40,7 @@ Result<std::unique_ptr<ZarrValues>> zarr_values_in_ocdbt(Store& store, std::stri
 
 /// True for ".zarray" and "zarr.json", also below an array's name.
 bool is_zarr_metadata_key(std::string_view key);
+/// Path of the array that such a key belongs to; "" for the root.
+std::string zarr_array_path(std::string_view key);
 
 }  // namespace shardwright

@@ -63,9 +63,8 @@ Result<size_t> choice(const Json& file, const char* key, const std::vector<std::
   if (at == file.end()) return size_t{0};
   for (size_t i = 0; i < choices.size(); ++i)
     if (*at == choices[i]) return i;
-  return bad(
-      std::string("'") + key + "' cannot be " + at->dump(-1, ' ', false, Json::error_handler_t::replace).substr(0, 100),
-      "\"" + choices[0] + "\" or \"" + choices[1] + "\"");
+  return bad(std::string("'") + key + "' cannot be " + json_text(*at).substr(0, 100),
+             "\"" + choices[0] + "\" or \"" + choices[1] + "\"");
 }
 
 Result<TensorLayout> parse_rule(const Json& rule, const DeviceMesh& mesh) {

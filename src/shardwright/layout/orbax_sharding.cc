@@ -11,39 +11,7 @@
 namespace shardwright {
 namespace {
 
-constexpr std::string_view kAlphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-
 Error bad(std::string message) { return fail(Code::kCorrupt, std::move(message)); }
-
-std::string base64url(std::string_view bytes) {
-  std::string out;
-  for (size_t i = 0; i < bytes.size(); i += 3) {
-    uint32_t group = 0;
-    size_t held = std::min<size_t>(3, bytes.size() - i);
-    for (size_t j = 0; j < 3; ++j) group = group << 8 | (j < held ? static_cast<unsigned char>(bytes[i + j]) : 0u);
-    for (size_t j = 0; j < 4; ++j) out += j <= held ? kAlphabet[group >> (18 - 6 * j) & 63] : '=';
-  }
-  return out;
-}
-
-/// nullopt for other letters, a wrong length, and bits that no bytes have.
-std::optional<std::string> from_base64url(std::string_view text) {
-  std::string out;
-  uint32_t group = 0, bits = 0;
-  size_t letters = std::min(text.size(), text.find('='));
-  for (char c : text.substr(0, letters)) {
-    size_t value = kAlphabet.find(c);
-    if (value == kAlphabet.npos) return std::nullopt;
-    group = group << 6 | static_cast<uint32_t>(value);
-    bits += 6;
-    if (bits < 8) continue;
-    bits -= 8;
-    out += static_cast<char>(group >> bits & 0xFF);
-    group &= (1u << bits) - 1;
-  }
-  if (group != 0 || base64url(out) != text) return std::nullopt;
-  return out;
-}
 
 /// Nested lists of the mesh's shape, each leaf written by `leaf(position)`.
 template <class Leaf>

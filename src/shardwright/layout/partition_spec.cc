@@ -7,7 +7,7 @@ constexpr size_t kMostDimensions = 1024;
 
 Error bad(const Json& found, const std::string& where) {
   return fail(Code::kInvalidArgument, "no mesh axes in " + where)
-      .with_found(found.dump(-1, ' ', false, Json::error_handler_t::replace).substr(0, 200))
+      .with_found(json_text(found).substr(0, 200))
       .with_expected(R"(one entry per dimension: an axis "model", several ["data", "model"], or null)");
 }
 

@@ -41,10 +41,7 @@ Status OcdbtDatabase::read_manifest() {
   std::string newest;
   for (const auto& key : keys)
     if (is_numbered(std::string_view(key).substr(directory_.size()))) newest = std::max(newest, key);
-  if (newest.empty()) {  // nothing was ever committed
-    manifest_.config.numbered = true;
-    return {};
-  }
+  if (newest.empty()) return {};  // nothing was ever committed
   manifest_key_ = newest;
   SHARDWRIGHT_ASSIGN(manifest_, parse());
   config.numbered = false;

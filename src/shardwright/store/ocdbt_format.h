@@ -35,6 +35,12 @@ struct OcdbtRange {
 struct OcdbtStatistics {
   uint64_t keys = 0, tree_bytes = 0, indirect_bytes = 0;
   bool operator==(const OcdbtStatistics&) const = default;
+  OcdbtStatistics& operator+=(const OcdbtStatistics& other) {
+    keys += other.keys;
+    tree_bytes += other.tree_bytes;
+    indirect_bytes += other.indirect_bytes;
+    return *this;
+  }
 };
 
 struct OcdbtConfig {

@@ -120,9 +120,7 @@ class Checker {
         return;
       }
       Open& parent = open_.back();
-      parent.sum.keys += done.sum.keys;
-      parent.sum.tree_bytes += done.sum.tree_bytes;
-      parent.sum.indirect_bytes += done.sum.indirect_bytes;
+      parent.sum += done.sum;
       if (parent.stated[parent.next++] != done.sum)
         found_(fail(Code::kCorrupt, "OCDBT node: it states other sums than what is beneath it")
                    .at_path(base_.describe(parent.file))

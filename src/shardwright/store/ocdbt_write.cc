@@ -139,11 +139,7 @@ Status OcdbtTreeBuilder::cut(size_t level, bool root) {
   SHARDWRIGHT_ASSIGN(Bytes frame, make_ocdbt_frame(detail::OcdbtMagic::kNode, body_of(level, skip), zstd));
   Entry parent{open.front().key, "", false, node_file_, node_offset_ + nodes_.size(), frame.size()};
   parent.shared = skip;
-  for (const auto& entry : open) {
-    parent.statistics.keys += entry.statistics.keys;
-    parent.statistics.tree_bytes += entry.statistics.tree_bytes;
-    parent.statistics.indirect_bytes += entry.statistics.indirect_bytes;
-  }
+  for (const auto& entry : open) parent.statistics += entry.statistics;
   parent.statistics.tree_bytes += frame.size();
   nodes_.insert(nodes_.end(), frame.begin(), frame.end());
   open.clear();

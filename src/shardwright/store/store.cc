@@ -4,6 +4,11 @@
 
 namespace shardwright {
 
+bool has_object(Store& store, std::string_view key) {
+  auto size = store.size(key);
+  return size.ok() && size->has_value();
+}
+
 Result<Bytes> read_object(Store& store, std::string_view key, uint64_t cap) {
   SHARDWRIGHT_ASSIGN(auto size, store.size(key));
   if (!size) return fail(Code::kNotFound, "no such file").at_path(store.describe(key));

@@ -110,6 +110,8 @@ Result<std::unique_ptr<Store>> open_file_store(std::string_view root, const File
 /// Objects in memory; for tests and for small sets.
 std::unique_ptr<Store> open_memory_store();
 
+/// False when there is none, and when the store cannot say.
+bool has_object(Store& store, std::string_view key);
 /// Whole object, at most `cap` bytes. Errors: kNotFound; kResourceExhausted when larger.
 Result<Bytes> read_object(Store& store, std::string_view key, uint64_t cap);
 /// Bytes [offset, offset + length) of an object, front to back, in blocks of at most 1 MiB; each view dies on return of visit().

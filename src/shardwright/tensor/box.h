@@ -1,6 +1,7 @@
 /// Half-open hyper-rectangles of element indices, and how they lie in memory or in a file.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -19,10 +20,11 @@ struct Box {
   bool empty() const;
   bool contains(const Box& inner) const;
   bool operator==(const Box&) const = default;
-  std::string text() const;  ///< "[0:2, 3:7]"
+  auto operator<=>(const Box&) const = default;  ///< by start, then by extent
+  std::string text() const;                      ///< "[0:2, 3:7]"
 };
 
-/// nullopt when they share no element. REQUIRES: equal rank.
+/// nullopt when they share no element; of rank 0 both are the one element. REQUIRES: equal rank.
 std::optional<Box> intersect(const Box& a, const Box& b);
 
 /// Strides, in elements, of C order over `extent`.
