@@ -1,6 +1,7 @@
 /// Ranks of a job. Only gathering and exchanging; everything else is built on them.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -14,7 +15,10 @@
 namespace shardwright {
 
 using Deadline = std::chrono::steady_clock::time_point;
-inline Deadline deadline_in(std::chrono::milliseconds time) { return std::chrono::steady_clock::now() + time; }
+/// A time longer than the clock can tell is as good as ten years.
+inline Deadline deadline_in(std::chrono::milliseconds time) {
+  return std::chrono::steady_clock::now() + std::min<std::chrono::milliseconds>(time, std::chrono::hours(24 * 3652));
+}
 
 /// Called about 20 times a second by whoever waits, on its thread: an error ends the wait.
 using Watch = std::function<Status()>;
@@ -59,5 +63,8 @@ Result<std::unique_ptr<Comm>> meet_in_directory(const std::string& directory, in
 /// Makes one outcome of every rank's own: ok when all are ok; else, everywhere, the error of the lowest rank that failed, with the rank in
 /// its context. Closes a piece of common work. The Comm stays usable.
 Status agree(Comm& comm, const Status& mine, Deadline deadline);
+
+/// What rank 0 gives, on every rank. Rank 0 waits for nobody, but where the carrier must hand over.
+Result<Bytes> broadcast(Comm& comm, View mine, Deadline deadline);
 
 }  // namespace shardwright

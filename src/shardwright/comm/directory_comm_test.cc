@@ -1,3 +1,4 @@
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -51,6 +52,24 @@ TEST(DirectoryComm, RankThatIsKilledIsNamedAtOnce) {
     return all.ok() ? "ok" : all.error().text();
   });
   for (int rank : {0, 2}) EXPECT_THAT(ranks.text(rank), HasSubstr("rank 1 ended before the work was done"));
+  EXPECT_LT(std::chrono::steady_clock::now() - began, 10s);
+}
+
+/// No file can be made, not even the one that says so: the others do not wait for it.
+TEST(DirectoryComm, RankThatCannotSpeakIsNoticedAtOnce) {
+  TemporaryDirectory directory;
+  auto began = std::chrono::steady_clock::now();
+  Processes ranks(2, [&](int rank) {
+    auto comm = join(directory, rank, 2);
+    std::vector<int> taken;
+    if (rank == 1)
+      for (int fd; (fd = ::open("/dev/null", O_RDONLY)) >= 0;) taken.push_back(fd);
+    auto all = comm->all_gather({}, deadline_in(30s));
+    if (rank == 1) ::sleep(2);
+    for (int fd : taken) ::close(fd);
+    return all.ok() ? "ok" : all.error().text();
+  });
+  for (int rank : {0, 1}) EXPECT_THAT(ranks.text(rank), HasSubstr("Too many open files"));
   EXPECT_LT(std::chrono::steady_clock::now() - began, 10s);
 }
 

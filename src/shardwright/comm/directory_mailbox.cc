@@ -96,9 +96,9 @@ std::optional<std::string> note(const std::string& path) {
 }
 
 /// False when somebody holds it, or nobody can tell.
-bool try_lock(int fd) {
+bool try_lock(int fd, int kind = LOCK_EX) {
   int result;
-  do result = ::flock(fd, LOCK_EX | LOCK_NB);
+  do result = ::flock(fd, kind | LOCK_NB);
   while (result != 0 && errno == EINTR);
   return result == 0;
 }
@@ -106,7 +106,7 @@ bool try_lock(int fd) {
 /// True when the file's owner is known to have ended.
 bool is_unlocked(const std::string& path) {
   FileHandle file(::open(path.c_str(), O_RDWR | O_CLOEXEC));
-  return file && try_lock(file.get());
+  return file && try_lock(file.get(), LOCK_SH);  // two who look at once do not see one another
 }
 
 class DirectoryMailbox : public Mailbox {
@@ -135,7 +135,14 @@ class DirectoryMailbox : public Mailbox {
     return std::unique_ptr<Mailbox>(
         std::make_unique<DirectoryMailbox>(run_, fmt::format("{}-{}", channel_, clones_++)));
   }
-  Status send(int to, Subject subject, View bytes) override { return put_file(path_of(subject, rank(), to), bytes); }
+  Status send(int to, Subject subject, View bytes) override {
+    std::string path = path_of(subject, rank(), to);
+    auto status = put_file(path, bytes);
+    if (status.ok() || subject.kind != Subject::kFailure) return status;
+    // No room on the disk, or no more files for this process: the others then see at once that it is lost, if not why.
+    run_->alive = {};
+    return put_file(path, bytes);
+  }
   Result<std::vector<int>> unsent() override { return std::vector<int>(); }
 
   Result<std::optional<uint64_t>> arrived(int from, Subject subject) override {
@@ -195,7 +202,11 @@ class Meeting {
     std::string path = fmt::format("{}/alive.{}", folder, rank_);
     alive_ = FileHandle(::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666));
     if (!alive_) return errno_error(errno, "cannot make file", path);
-    return try_lock(alive_.get()) || errno != EWOULDBLOCK;  // without locks only the deadline tells
+    for (int attempt = 0; attempt < 20; ++attempt) {                    // whoever just looks, lets go again
+      if (try_lock(alive_.get()) || errno != EWOULDBLOCK) return true;  // without locks only the deadline tells
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return false;
   }
 
   // ---- rank 0

@@ -167,6 +167,10 @@ class MailboxComm : public Comm {
   /// Who gave up, and who has ended.
   Status look_after(const std::set<int>& missing, const std::function<Subject(int)>& subject) {
     const Subject failure{Subject::kFailure, 0};
+    std::set<int> gone;
+    for (int peer : missing)
+      if (mailbox_->ended(peer)) gone.insert(peer);
+    // Whatever they said just before the end is there by now.
     for (int peer = 0; peer < size(); ++peer) {
       if (peer == rank()) continue;
       auto bytes = mailbox_->arrived(peer, failure);
@@ -179,12 +183,10 @@ class MailboxComm : public Comm {
       if (failed_->context.empty()) failed_->context.push_back(fmt::format("on rank {}", peer));
       return *failed_;
     }
-    std::set<int> gone;
-    for (int peer : missing) {
-      if (!mailbox_->ended(peer)) continue;
-      auto bytes = mailbox_->arrived(peer, subject(peer));  // sent just before the end
-      if (bytes.ok() && !*bytes) gone.insert(peer);
-    }
+    std::erase_if(gone, [&](int peer) {
+      auto bytes = mailbox_->arrived(peer, subject(peer));
+      return !bytes.ok() || *bytes;
+    });
     if (gone.empty()) return {};
     return give_up(fail(Code::kUnavailable, fmt::format("{} ended before the work was done", ranks_text(gone)))
                        .with_hint("see what these processes printed last"));
