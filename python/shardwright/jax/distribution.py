@@ -141,18 +141,27 @@ class _Move:
             return jax.jit(lambda value: value, out_shardings=sharding, donate_argnums=(0,) if self._donate else ())(array)
 
     def _by_engine(self, arrays: list[_Array], results: list[Any]) -> None:
-        spread = any(array.spread for array in arrays)
-        if spread and self._ranks is None:
-            self._ranks = required_ranks("the array")
-        if spread and self._ranks is not None and self._ranks.index != jax.process_index():
-            raise InvalidArgumentError("the ranks count processes in another way than JAX", found=repr(self._ranks), expected=f"{jax.process_index()}")
+        # What lies on several processes is moved by all of them; what lies on one, by that one.
+        spread, alone = [array for array in arrays if array.spread], [array for array in arrays if not array.spread]
+        if spread:
+            ranks = required_ranks("the array") if self._ranks is None else self._ranks
+            if ranks.index != jax.process_index():
+                raise InvalidArgumentError("the ranks count processes in another way than JAX", found=repr(ranks), expected=f"{jax.process_index()}")
+            self._together(spread, results, ranks._core)
+        here = [array for array in alone if array.is_here]
+        if here:
+            self._together(here, results, None)
+        for array in alone:
+            if not array.is_here:
+                results[array.number] = array.finish(self._donate)
 
+    def _together(self, arrays: list[_Array], results: list[Any], ranks: Any) -> None:
         def finished(number: int) -> None:
             array = arrays[number]
             results[array.number] = array.finish(self._donate)
         with jax.ensure_compile_time_eval():
             _core.relayout([array.plan() for array in arrays], lambda n, shard: arrays[n].source(shard), lambda n, shard: arrays[n].target(shard),
-                           finished, self._memory, self._ranks._core if spread and self._ranks is not None else None)
+                           finished, self._memory, ranks)
 
 
 def _constrained(array: Any, sharding: Sharding) -> Any:
@@ -171,7 +180,8 @@ class _Array:
         self.number, self._array, self._sharding = number, array, sharding
         self._shape, self._dtype = tuple(array.shape), np.dtype(array.dtype)
         here = jax.process_index()
-        self.spread = not (array.is_fully_addressable and sharding.is_fully_addressable)
+        processes = {device.process_index for side in (array.sharding, sharding) for device in side.device_set}
+        self.spread, self.is_here = len(processes) > 1, here in processes  # the same on every process, but the latter
         self._from = list(bounds_of(array.sharding, self._shape).items())
         shards = {shard.device: shard for shard in array.addressable_shards}
         self._sources = {i: shards[device] for i, (device, _) in enumerate(self._from) if device.process_index == here}

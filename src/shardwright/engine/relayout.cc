@@ -13,13 +13,14 @@ namespace shardwright {
 namespace {
 
 /// Of all that every rank must see alike.
-uint64_t fingerprint(std::span<const RelayoutTensor> tensors) {
+std::string fingerprint(std::span<const RelayoutTensor> tensors) {
   Bytes text;
   for (const auto& tensor : tensors) {
     append_le(text, tensor.element_bytes);
     for (auto* side : {&tensor.from, &tensor.to}) {
       append_le(text, static_cast<uint64_t>(side->size()));
       for (const Shard& shard : *side) {
+        append_le(text, static_cast<uint64_t>(shard.box.start.size()));
         append_le(text, shard.rank);
         append_le(text, shard.device);
         for (int64_t value : shard.box.start) append_le(text, value);
@@ -27,14 +28,14 @@ uint64_t fingerprint(std::span<const RelayoutTensor> tensors) {
       }
     }
   }
-  return uint64_t{crc32c(text)} << 32 | crc32(text);
+  return xxh3_128(text).hex();
 }
 
 /// The smallest budget, when all ask for the same.
 Result<uint64_t> agree_on_budget(std::span<const RelayoutTensor> tensors, const RelayoutOptions& options, Comm& comm) {
   Bytes mine;
   append_le(mine, options.memory_bytes);
-  append_le(mine, fingerprint(tensors));
+  std::ranges::copy(view_of(fingerprint(tensors)), std::back_inserter(mine));
   SHARDWRIGHT_ASSIGN(auto all, comm.all_gather(mine, deadline_in(options.wait)));
   uint64_t budget = options.memory_bytes;
   for (size_t rank = 0; rank < all.size(); ++rank) {

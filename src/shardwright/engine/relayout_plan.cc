@@ -11,8 +11,8 @@ namespace shardwright {
 namespace {
 
 constexpr uint64_t kLeastBudget = 64 * KiB;
-/// Larger parts gain nothing.
-constexpr uint64_t kMostPart = 64 * MiB;
+/// Larger parts, and rounds, gain nothing; and a message of MPI has fewer than 2^31 bytes.
+constexpr uint64_t kMostPart = 64 * MiB, kMostRound = GiB;
 
 /// Distinct boxes, and which shards hold each.
 using Holders = std::map<Box, std::vector<uint32_t>>;
@@ -27,7 +27,10 @@ Holders holders_of(std::span<const Shard> shards) {
 class RelayoutPlanner {
  public:
   RelayoutPlanner(std::span<const RelayoutTensor> tensors, int ranks, uint64_t budget)
-      : tensors_(tensors), budget_(budget), part_(std::min(budget / 4, kMostPart)), now_(static_cast<size_t>(ranks)) {
+      : tensors_(tensors),
+        budget_(std::min(budget, kMostRound)),
+        part_(std::min(budget / 4, kMostPart)),
+        now_(static_cast<size_t>(ranks)) {
     plan_.rank_sends.resize(static_cast<size_t>(ranks));
     plan_.rank_receives.resize(static_cast<size_t>(ranks));
   }

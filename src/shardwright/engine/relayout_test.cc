@@ -59,6 +59,17 @@ TEST(RelayoutPlan, ReplicasShareTheWork) {
   EXPECT_EQ(plan->copied_bytes, 4000u);  // whose second device gets it there
 }
 
+/// However much memory there is: a message of MPI has fewer than 2^31 bytes. Nothing is allocated for a plan.
+TEST(RelayoutPlan, RoundsAreNoLargerThanMessagesMayBe) {
+  RelayoutTensor tensor{"t", 8, {{Box{{0}, {1 << 30}}, 0, 0}}, {{Box{{0}, {1 << 30}}, 1, 1}}};
+  auto plan = plan_relayout({&tensor, 1}, 2, 100 * GiB);
+  ASSERT_OK(plan);
+  std::map<uint32_t, uint64_t> rounds;
+  for (const auto& shipment : plan->shipments) rounds[shipment.round] += shipment.bytes;
+  EXPECT_EQ(plan->sent_bytes, 8 * GiB);
+  for (auto [round, bytes] : rounds) EXPECT_LE(bytes, 2 * GiB - 1) << round;
+}
+
 TEST(RelayoutPlan, RefusesWhatCannotBe) {
   RelayoutTensor hole{"t", 4, {{Box{{0}, {4}}, 0, 0}}, {{Box{{2}, {4}}, 1, 1}}};
   EXPECT_CODE(plan_relayout({&hole, 1}, 2, GiB), Code::kInvalidArgument);
