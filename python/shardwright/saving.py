@@ -3,7 +3,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Union
 
@@ -68,11 +69,24 @@ def save(path: str | os.PathLike[str], tensors: Tensors, *, format: str | None =
     Raises InvalidArgumentError, UnsupportedError (a dtype that checkpoints do not have), AlreadyExistsError, ResourceExhaustedError
     (disk full), AbortedError, and what a producer raises. On Ctrl-C what was begun is removed, and KeyboardInterrupt is raised.
     """
-    values = {"metadata": metadata_json(metadata)} if metadata else {}
-    request = {"target": os.fspath(path), "format": format, "max_shard_bytes": None if max_shard_size is None else size(max_shard_size, "max_shard_size"),
-               "dtype": None if dtype is None else parse(dtype), "settings": list((options or {}).items()), "overwrite": overwrite, "strict": strict, "manifest": manifest,
-               "dry_run": dry_run}
-    return write(sources_of(tensors), ties or {}, values, request, memory, threads, progress, ranks)
+    with _telling(ranks):
+        values = {"metadata": metadata_json(metadata)} if metadata else {}
+        request = {"target": os.fspath(path), "format": format, "max_shard_bytes": None if max_shard_size is None else size(max_shard_size, "max_shard_size"),
+                   "dtype": None if dtype is None else parse(dtype), "settings": list((options or {}).items()), "overwrite": overwrite, "strict": strict,
+                   "manifest": manifest, "dry_run": dry_run}
+        sources = sources_of(tensors)
+    return write(sources, ties or {}, values, request, memory, threads, progress, ranks)
+
+
+@contextmanager
+def _telling(ranks: Ranks | None) -> Iterator[None]:
+    """What keeps this process from taking part is told to the others, who wait for it."""
+    try:
+        yield
+    except Exception as error:
+        if ranks is not None:
+            _core.refuse_write(ranks._core, f"{type(error).__name__}: {error}")
+        raise
 
 
 def metadata_json(metadata: Mapping[str, str]) -> str:
@@ -106,18 +120,20 @@ def _of_lazy(name: str, tensor: Tensor) -> Source:
 def write(sources: list[Source], ties: Mapping[str, str], values: Mapping[str, str], request: Mapping[str, Any], memory: int | str,
           threads: int, progress: Progress, ranks: Ranks | None = None) -> CopySummary:
     """save() by its parts: values are JSON texts by key ("metadata", "keras.names"), request has the fields of CopyRequest."""
-    given: list[Any] = [(s.name, s.dtype, s.shape, s.where) for s in sources]
-    ids = {s.name: i for i, s in enumerate(sources)}
-    pairs: list[tuple[int, int]] = []
-    for alias, kept in ties.items():
-        if alias in ids or kept not in ids:
-            raise InvalidArgumentError("a tie is a new name for a tensor that is saved", tensor=alias, found=f"{alias!r}: {kept!r}")
-        pairs.append((len(given), ids[kept]))
-        given.append((alias, sources[ids[kept]].dtype, sources[ids[kept]].shape, []))
     spread = next((s.name for s in sources if s.spread), None)
     if spread is not None and ranks is None:
         ranks = required_ranks(f"tensor '{spread}'")
+    with _telling(ranks):
+        budget_bytes = size(memory, "memory")
+        given: list[Any] = [(s.name, s.dtype, s.shape, s.where) for s in sources]
+        ids = {s.name: i for i, s in enumerate(sources)}
+        pairs: list[tuple[int, int]] = []
+        for alias, kept in ties.items():
+            if alias in ids or kept not in ids:
+                raise InvalidArgumentError("a tie is a new name for a tensor that is saved", tensor=alias, found=f"{alias!r}: {kept!r}")
+            pairs.append((len(given), ids[kept]))
+            given.append((alias, sources[ids[kept]].dtype, sources[ids[kept]].shape, []))
     fill = Filler(sources) if any(s.producer is not None for s in sources) else None
     with reporting(progress) as report:
-        return CopySummary(**_core.write(given, pairs, list(values.items()), dict(request), fill, size(memory, "memory"), threads, report,
+        return CopySummary(**_core.write(given, pairs, list(values.items()), dict(request), fill, budget_bytes, threads, report,
                                          None if ranks is None else ranks._core))

@@ -22,12 +22,13 @@ Status LongWork::call(const std::function<void()>& callback) {
     callback();
     return {};
   } catch (nb::python_error& error) {
+    std::string said = error.what();  // for other ranks: its last line; here it is raised again
     if (!raised_) raised_.emplace(std::move(error));
+    return fail(Code::kAborted, "a callback raised an exception").with_found(said.substr(said.rfind('\n') + 1));
   } catch (const nb::cast_error&) {
     // Only the answer of a callback is cast; a wrong one is the caller's mistake and named there.
     return fail(Code::kInvalidArgument, "a callback returned something of the wrong type");
   }
-  return fail(Code::kAborted, "a callback raised an exception");
 }
 
 Status LongWork::watch() {

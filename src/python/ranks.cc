@@ -69,6 +69,12 @@ class StoreMailbox : public Mailbox {
     try {
       action();
       return {};
+    } catch (nb::python_error& error) {
+      if (error.matches(PyExc_KeyboardInterrupt)) {
+        PyErr_SetInterrupt();  // not the store's doing: heard again by who waits
+        return {};
+      }
+      return fail(Code::kUnavailable, "the store through which the processes speak failed").with_found(error.what());
     } catch (const std::exception& error) {
       return fail(Code::kUnavailable, "the store through which the processes speak failed").with_found(error.what());
     }
@@ -86,8 +92,7 @@ Ranks* meet(const nb::str& directory, int rank, int size, double seconds) {
   std::string path = from_str(directory);
   LongWork work(nb::none(), 0, 0);
   auto comm = work.run([&](const JobOptions&) {
-    auto deadline = deadline_in(std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000)));
-    return meet_in_directory(path, rank, size, deadline, [&] { return work.watch(); });
+    return meet_in_directory(path, rank, size, deadline_in(milliseconds_of(seconds)), [&] { return work.watch(); });
   });
   return new Ranks(std::move(comm), kDefaultSeconds);
 }

@@ -3,6 +3,7 @@
 
 #include <nanobind/nanobind.h>
 
+#include <algorithm>
 #include <chrono>
 #include <memory>
 
@@ -10,6 +11,11 @@
 #include "shardwright/comm/comm.h"
 
 namespace shardwright::python {
+
+/// Of any number: infinite is long; less than none, and what is no number, is none.
+inline std::chrono::milliseconds milliseconds_of(double seconds) {
+  return std::chrono::milliseconds(seconds > 0 ? static_cast<int64_t>(std::min(seconds, 1e9) * 1000) : 0);
+}
 
 /// A Comm, and how long its calls wait. While it waits, Ctrl-C and progress are heard.
 class Ranks {
@@ -19,7 +25,7 @@ class Ranks {
   int size() const { return comm_->size(); }
   double seconds() const { return seconds_; }
   void set_seconds(double seconds) { seconds_ = seconds; }
-  std::chrono::milliseconds wait() const { return std::chrono::milliseconds(static_cast<int64_t>(seconds_ * 1000)); }
+  std::chrono::milliseconds wait() const { return milliseconds_of(seconds_); }
 
   /// job(options, comm) without the GIL.
   template <class Job>

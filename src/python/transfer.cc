@@ -152,8 +152,9 @@ nb::dict write(const nb::list& given, const std::vector<std::pair<size_t, size_t
                const std::vector<std::pair<std::string, std::string>>& values, const nb::dict& request_fields,
                nb::object produce, uint64_t memory_bytes, int threads, nb::object progress, Ranks* ranks) {
   CopyRequest request = copy_request_of(request_fields);
-  Catalog source =
-      unwrap(source_of(given, ties, values, /*partial=*/ranks != nullptr));  // needs the GIL: names are Python's
+  // Needs the GIL: names are Python's.
+  Result<Catalog> source = source_of(given, ties, values, /*partial=*/ranks != nullptr);
+  if (ranks == nullptr && !source.ok()) throw Raised(std::move(source.error()));
   LongWork work(std::move(progress), memory_bytes, threads);
   Calls calls;
   if (!produce.is_none())
@@ -166,11 +167,21 @@ nb::dict write(const nb::list& given, const std::vector<std::pair<size_t, size_t
     };
   if (ranks == nullptr)
     return summary_of(
-        work.run([&](const JobOptions& options) { return save_tensors(source, calls, request, options); }));
-  return summary_of(ranks->run(work, [&](JobOptions options, Comm& comm) {
+        work.run([&](const JobOptions& options) { return save_tensors(*source, calls, request, options); }));
+  return summary_of(ranks->run(work, [&](JobOptions options, Comm& comm) -> Result<CopySummary> {
     options.wait = ranks->wait();
-    return save_tensors(source, calls, request, options, comm);
+    SHARDWRIGHT_TRY(agree(comm, source.ok() ? Status() : source.error(), deadline_in(options.wait)));
+    return save_tensors(*source, calls, request, options, comm);
   }));
+}
+
+/// In place of write(), by a rank that cannot: the others learn why, and the ranks stay usable.
+void refuse_write(Ranks& ranks, const nb::str& why) {
+  Status mine = fail(Code::kInvalidArgument, "a rank cannot take part in the save").with_found(from_str(why));
+  LongWork work(nb::none(), 0, 0);
+  (void)ranks.run(work, [&](const JobOptions&, Comm& comm) -> Result<bool> {
+    return agree(comm, mine, deadline_in(ranks.wait())).ok();
+  });
 }
 
 using ByteArray = nb::ndarray<nb::numpy, uint8_t, nb::ndim<1>>;
@@ -224,6 +235,7 @@ void bind_transfer(nb::module_& module) {
              "Writes a checkpoint from memory of the caller and from produce(id, start, extent, into); with ranks, all "
              "of them one "
              "checkpoint, each what it holds.");
+  module.def("refuse_write", refuse_write, nb::arg("ranks"), nb::arg("why"));
   module.def("arena", arena, nb::arg("bytes"), "Fresh bytes, aligned to 2 MiB where there are at least so many.");
   nb::class_<Arena>(module, "Arena", "Fresh memory for arrays side by side in pages of 2 MiB; each is freed by itself.")
       .def(nb::init<>())

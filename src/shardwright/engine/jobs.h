@@ -69,9 +69,10 @@ Result<CopySummary> save_tensors(const Catalog& tensors, const Calls& calls, con
 /// The same by all ranks together, into one checkpoint, which is what one rank would have written, byte for byte. tensors: those of which
 /// this rank has something, whole shapes, with pieces for the boxes that it holds; together they hold everything. Every box is written once,
 /// by one of those who have it; rank 0 makes the files and commits them when all have written. All ranks see the target, and give the same
-/// request; values are rank 0's. Collective over comm: the outcome, and the summary, is the same on every rank.
-/// Errors: those above; kInvalidArgument for a part that nobody holds, and for ranks that do not fit together; kUnavailable, with the ranks
-/// that are missing. Nothing appears at the target then, unless rank 0 was lost while it committed.
+/// request; values are those of the lowest rank that has them. Collective over comm: the outcome, and the summary, is the same on every rank.
+/// Errors: those above; kInvalidArgument for a part that nobody holds, and for ranks that do not fit together or ask for different things;
+/// kUnavailable, with the ranks that are missing. Nothing appears at the target then, but for one case: once all have written, rank 0
+/// commits alone, and a rank that is lost while it does may have others believe that all is lost. What rank 0 returns is true.
 Result<CopySummary> save_tensors(const Catalog& tensors, const Calls& calls, const CopyRequest& request,
                                  const JobOptions& options, Comm& comm);
 

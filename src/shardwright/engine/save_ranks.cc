@@ -6,6 +6,7 @@
 
 #include "shardwright/base/byte_reader.h"
 #include "shardwright/base/checksum.h"
+#include "shardwright/base/error_bytes.h"
 #include "shardwright/base/json.h"
 #include "shardwright/engine/select.h"
 #include "shardwright/engine/share.h"
@@ -30,10 +31,45 @@ class SharedTransaction : public Transaction {
   Transaction& base_;
 };
 
-/// The first of what each rank says.
-Result<Bytes> from_rank_0(Comm& comm, View mine, Deadline deadline) {
-  SHARDWRIGHT_ASSIGN(auto all, comm.all_gather(comm.rank() == 0 ? mine : View{}, deadline));
-  return std::move(all[0]);
+/// All that every rank must ask for alike, by names that users know.
+Bytes bytes_of_request(const CopyRequest& r) {
+  Json rename = Json::array();
+  for (const auto& [pattern, name] : r.select.rename) rename.push_back({pattern, name});
+  Json settings = Json::array();
+  for (const auto& [name, value] : r.settings) settings.push_back({name, value});
+  Json json = {{"target", r.target},
+               {"format", r.format},
+               {"shard size", r.max_shard_bytes ? Json(*r.max_shard_bytes) : Json()},
+               {"strict", r.strict},
+               {"overwrite", r.overwrite},
+               {"dry run", r.dry_run},
+               {"manifest", r.manifest},
+               {"options", settings},
+               {"include", r.select.include},
+               {"exclude", r.select.exclude},
+               {"rename", rename},
+               {"dtype", r.select.dtype ? Json(dtype_row(*r.select.dtype).name) : Json()}};
+  return bytes_of(json.dump(-1, ' ', false, Json::error_handler_t::replace));
+}
+
+/// The same on every rank.
+Status check_requests(std::span<const Bytes> all) {
+  std::vector<Json> requests;
+  for (size_t rank = 0; rank < all.size(); ++rank) {
+    auto json = parse_json(text_of(all[rank]));
+    if (!json.ok() || !json->is_object())
+      return fail(Code::kInvalidArgument, fmt::format("rank {} does something else than save", rank));
+    requests.push_back(std::move(*json));
+    for (const auto& [name, value] : requests.front().items()) {
+      Json other = requests.back().value(name, Json());
+      if (other != value)
+        return fail(Code::kInvalidArgument, fmt::format("rank {} asks for something else than rank 0", rank))
+            .with_found(name + " " + other.dump())
+            .with_expected(value.dump())
+            .with_hint("all ranks save to one target, with the same options");
+    }
+  }
+  return {};
 }
 
 Bytes bytes_of_summary(const CopySummary& s) {
@@ -78,10 +114,11 @@ class RankSave {
     SHARDWRIGHT_TRY(gather());
     if (comm_.rank() == 0) return lead();
     SHARDWRIGHT_TRY(agree(comm_, {}, soon()));  // rank 0 has checked the target
-    SHARDWRIGHT_ASSIGN(auto outline, from_rank_0(comm_, {}, soon()));
+    SHARDWRIGHT_ASSIGN(auto outline, broadcast(comm_, {}, soon()));
     if (!outline.empty()) SHARDWRIGHT_TRY(follow(outline));
-    SHARDWRIGHT_TRY(agree(comm_, {}, soon()));
-    SHARDWRIGHT_ASSIGN(auto summary, from_rank_0(comm_, {}, soon()));
+    SHARDWRIGHT_ASSIGN(auto error, broadcast(comm_, {}, soon()));
+    if (!error.empty()) return error_from_bytes(error);
+    SHARDWRIGHT_ASSIGN(auto summary, broadcast(comm_, {}, soon()));
     return summary_from_bytes(summary);
   }
 
@@ -93,6 +130,8 @@ class RankSave {
     Status checked;
     if (request_.part) checked = fail(Code::kInvalidArgument, "ranks save the whole, not one device's part");
     SHARDWRIGHT_TRY(agree(comm_, checked, soon()));
+    SHARDWRIGHT_ASSIGN(auto requests, comm_.all_gather(bytes_of_request(request_), soon()));
+    SHARDWRIGHT_TRY(check_requests(requests));
     SHARDWRIGHT_ASSIGN(auto all, comm_.all_gather(mine_.serialize(), soon()));
     std::vector<Catalog> catalogs;
     for (const auto& bytes : all) {
@@ -114,40 +153,40 @@ class RankSave {
     Status outcome = result.ok() ? Status() : Status(result.error());
     if (!begun) {
       SHARDWRIGHT_TRY(agree(comm_, outcome, soon()));
-      SHARDWRIGHT_TRY(from_rank_0(comm_, {}, soon()));  // nothing is to be written
+      SHARDWRIGHT_TRY(broadcast(comm_, {}, soon()));  // nothing is to be written
     } else if (!result.ok() && told_) {
       return result;  // the others have left already
     }
-    SHARDWRIGHT_TRY(agree(comm_, outcome, soon()));
-    SHARDWRIGHT_TRY(from_rank_0(comm_, bytes_of_summary(*result), soon()));
+    // From here on rank 0 waits for nobody: what is committed is saved, whoever is lost by now.
+    auto told = broadcast(comm_, result.ok() ? Bytes{} : bytes_of_error(result.error()), soon());
+    if (told.ok() && result.ok()) (void)broadcast(comm_, bytes_of_summary(*result), soon());
     return result;
   }
 
   Result<Executed> fill(Draft& draft, Transaction& transaction) {
     told_ = true;  // of whatever goes wrong until all have written
-    std::vector<std::unique_ptr<Writer>> writers;
     auto outline = outline_of(draft);
-    Status created = outline.ok() ? create_all(*outline, transaction, writers) : Status(outline.error());
+    Status created = outline.ok() ? create_all(*outline, transaction) : Status(outline.error());
     SHARDWRIGHT_TRY(agree(comm_, created, soon()));
     Bytes message;
     append_sized(message, transaction.token());
     append_sized(message, text_of(outline->to_bytes()));
-    SHARDWRIGHT_TRY(from_rank_0(comm_, message, soon()));
+    SHARDWRIGHT_TRY(broadcast(comm_, message, soon()));
     std::vector<Receipt> receipts;
     SHARDWRIGHT_TRY(agree(comm_, write_share(*outline, transaction, receipts), soon()));
     SHARDWRIGHT_ASSIGN(auto sums, gather_sums(*outline, receipts));
     told_ = false;
     Executed done;
-    for (ObjectId object = 0; object < writers.size(); ++object)
-      SHARDWRIGHT_TRY(complete(draft, *outline, object, *writers[object], sums, done.receipts));
+    for (ObjectId object = 0; object < outline->objects.size(); ++object) {
+      SHARDWRIGHT_ASSIGN(auto writer, transaction.open(outline->objects[object].key, outline->objects[object].size));
+      SHARDWRIGHT_TRY(complete(draft, *outline, object, *writer, sums, done.receipts));
+    }
     return done;
   }
 
-  Status create_all(const Outline& outline, Transaction& transaction, std::vector<std::unique_ptr<Writer>>& writers) {
-    for (const auto& object : outline.objects) {
-      SHARDWRIGHT_ASSIGN(auto writer, transaction.create(object.key, object.size));
-      writers.push_back(std::move(writer));
-    }
+  /// None stays open: there may be more than a process may have.
+  static Status create_all(const Outline& outline, Transaction& transaction) {
+    for (const auto& object : outline.objects) SHARDWRIGHT_TRY(transaction.create(object.key, object.size));
     return {};
   }
 

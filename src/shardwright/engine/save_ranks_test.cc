@@ -1,8 +1,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sys/resource.h>
+
 #include <csignal>
+#include <fstream>
 #include <random>
+#include <thread>
 
 #include "shardwright/base/checksum.h"
 #include "shardwright/comm/processes_for_test.h"
@@ -189,6 +193,92 @@ TEST(SaveRanks, WhatCannotBeIsRefusedOnEveryRank) {
   };
   for (const auto& text : texts(halves)) EXPECT_THAT(text, HasSubstr("tensor 'rows'"));
   EXPECT_FALSE(std::filesystem::exists(directory.at("half")));
+}
+
+/// Else the values would be saved where a rank does not look, or by one that was told to write nothing.
+TEST(SaveRanks, RanksThatAskForDifferentThingsAreTold) {
+  const std::vector<std::pair<std::string, std::function<void(CopyRequest&)>>> changes{
+      {"target", [](CopyRequest& r) { r.target += "2"; }},
+      {"dry run", [](CopyRequest& r) { r.dry_run = true; }},
+      {"dtype", [](CopyRequest& r) { r.select.dtype = DType::kF16; }},
+      {"include", [](CopyRequest& r) { r.select.include = {"rows"}; }},
+      {"rename", [](CopyRequest& r) { r.select.rename = {{"(", ""}}; }}};
+  TemporaryDirectory directory;
+  Processes processes(3, [&](int rank) {
+    std::string texts;
+    for (const auto& [name, change] : changes) {
+      CopyRequest request = request_for(directory.at("out"));
+      if (rank == 2) change(request);
+      std::string text = save(directory, rank, 3, request, 5s);
+      bool good = text.find("rank 2 asks for something else than rank 0") != text.npos && text.find(name) != text.npos;
+      if (!good) texts += text + "\n";
+    }
+    return texts;
+  });
+  for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(processes.text(rank), "");
+  EXPECT_THAT(tree(directory.path()), ::testing::ElementsAre("meet/", "meet/lock"));
+}
+
+/// Others say that a tensor has the values of another one: not of the same other one.
+TEST(SaveRanks, TiesMustAgree) {
+  auto tied = [](const char* kept) {
+    CatalogBuilder builder;
+    std::vector<int64_t> shape{2};
+    for (const char* name : {"a", "b", "c"}) {
+      EXPECT_OK(builder.add_tensor(name, DType::kF32, shape));
+      if (*name != 'c') EXPECT_OK(builder.add_flat({Place::kMemory, -1, 0, 64, 8}, DType::kF32));
+    }
+    builder.tie(2, *kept == 'a' ? 0 : 1);
+    return *builder.build();
+  };
+  std::vector<Catalog> ranks{tied("a"), tied("a")};
+  EXPECT_OK(merge_catalogs(ranks));
+  ranks[1] = tied("b");
+  EXPECT_CODE(merge_catalogs(ranks), Code::kInvalidArgument);
+}
+
+/// What is committed is saved, whoever is lost meanwhile.
+TEST(SaveRanks, RankThatDiesWhileRankZeroCommitsChangesNothing) {
+  TemporaryDirectory directory;
+  Processes processes(3, [&](int rank) {
+    auto comm = meet_in_directory(directory.at("meet"), rank, 3, deadline_in(30s));
+    Held held(0, 1);
+    JobOptions options;
+    options.progress = [&](std::string_view phase, uint64_t, uint64_t) {
+      if (phase == "sync") std::ofstream(directory.at("committing")) << "now";
+      if (phase == "sync") std::this_thread::sleep_for(300ms);
+      return true;
+    };
+    (*comm)->set_watch([&]() -> Status {
+      if (rank == 1 && std::filesystem::exists(directory.at("committing"))) ::raise(SIGKILL);
+      return {};
+    });
+    auto summary = save_tensors(held.catalog, {}, request_for(directory.at("out")), options, **comm);
+    return summary.ok() ? "saved" : summary.error().text();
+  });
+  EXPECT_EQ(processes.text(1), "");
+  for (int rank : {0, 2}) EXPECT_EQ(processes.text(rank), "saved");
+  EXPECT_TRUE(std::filesystem::exists(directory.at("out")));
+}
+
+TEST(SaveRanks, MoreFilesThanAProcessMayOpen) {
+  TemporaryDirectory directory;
+  Processes processes(2, [&](int rank) {
+    rlimit few{40, 40};
+    ::setrlimit(RLIMIT_NOFILE, &few);
+    auto comm = meet_in_directory(directory.at("meet"), rank, 2, deadline_in(30s));
+    CatalogBuilder builder;
+    Bytes bytes(1000);
+    std::vector<int64_t> shape{1000};
+    for (int t = 0; t < 100; ++t) {
+      EXPECT_OK(builder.add_tensor(std::to_string(t), DType::kU8, shape));
+      EXPECT_OK(builder.add_flat({Place::kMemory, -1, 0, reinterpret_cast<uint64_t>(bytes.data()), 1000}, DType::kU8));
+    }
+    auto mine = builder.build();
+    auto summary = save_tensors(*mine, {}, request_for(directory.at("out"), 1200), {}, **comm);
+    return summary.ok() ? fmt::format("{} files", summary->shards) : summary.error().text();
+  });
+  for (int rank : {0, 1}) EXPECT_EQ(processes.text(rank), "100 files");
 }
 
 /// A producer that fails on one rank while all write.

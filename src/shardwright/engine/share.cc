@@ -44,6 +44,12 @@ class Merger {
   };
   int ranks() const { return static_cast<int>(by_rank_.size()); }
 
+  /// By name: the tensor that a rank has the values of this one under.
+  std::string_view kept_name(const Holder& holder) const {
+    const Catalog& catalog = by_rank_[holder.rank];
+    return catalog.spec(catalog.same_as(holder.id)).name;
+  }
+
   Status add(const std::vector<Holder>& holders) {
     const Catalog& first = by_rank_[holders[0].rank];
     auto spec = first.spec(holders[0].id);
@@ -52,9 +58,13 @@ class Merger {
     bool alias = kept != holders[0].id;
     for (auto [rank, id] : holders) {
       auto other = by_rank_[rank].spec(id);
-      bool same = other.dtype == spec.dtype && std::ranges::equal(other.shape, spec.shape) &&
-                  (by_rank_[rank].same_as(id) != id) == alias;
-      if (!same)
+      if (kept_name({rank, id}) != kept_name(holders[0]))
+        return fail(Code::kInvalidArgument,
+                    fmt::format("ranks {} and {} tie this name differently", holders[0].rank, rank))
+            .at_tensor(std::string(spec.name))
+            .with_found("values of '" + std::string(kept_name({rank, id})) + "'")
+            .with_expected("values of '" + std::string(kept_name(holders[0])) + "'");
+      if (other.dtype != spec.dtype || !std::ranges::equal(other.shape, spec.shape))
         return fail(Code::kInvalidArgument,
                     fmt::format("ranks {} and {} have different tensors of this name", holders[0].rank, rank))
             .at_tensor(std::string(spec.name))
@@ -147,7 +157,8 @@ Result<Outline> outline_of(const Draft& draft) {
   out.wants_crc32 = draft.wants_crc32();
   for (ObjectId object = 0; object < out.objects.size(); ++object)
     for (const Segment& segment : draft.segments(object)) {
-      if (segment.offset == kUnknown || segment.length == kUnknown)
+      bool whole = segment.type != Segment::kPayload || segment.piece == kWholeTensor;
+      if (segment.offset == kUnknown || segment.length == kUnknown || !whole)
         return fail(Code::kUnsupported, "several ranks cannot write this format together");
       if (segment.type == Segment::kPayload) out.payloads.push_back({object, segment.tensor, segment.offset});
     }

@@ -154,7 +154,10 @@ Result<std::unique_ptr<Writer>> FileTransaction::open(std::string_view key, uint
   std::string path = objects_ + "/" + std::string(key);
   struct stat info;
   if (::stat(objects_.c_str(), &info) != 0 && errno == ENOENT) return taken_away(objects_);
-  return FileWriter::open(path, size_bytes);
+  return FileWriter::open(path, size_bytes, [open = open_, name = std::string(key)] {
+    std::lock_guard lock(open->mutex);
+    open->finished.insert(open->keys.extract(name));
+  });
 }
 
 Status FileTransaction::check_publication(const Publication& publication) const {

@@ -50,7 +50,8 @@ Result<std::unique_ptr<Writer>> FileWriter::create(const std::string& path, uint
   return std::unique_ptr<Writer>(new FileWriter(std::move(handle), path, size_bytes, std::move(finished)));
 }
 
-Result<std::unique_ptr<Writer>> FileWriter::open(const std::string& path, uint64_t size_bytes) {
+Result<std::unique_ptr<Writer>> FileWriter::open(const std::string& path, uint64_t size_bytes,
+                                                 std::function<void()> finished) {
   FileHandle handle(::open(path.c_str(), O_WRONLY | O_CLOEXEC));
   if (!handle) return errno_error(errno, "cannot open file", path);
   struct stat info;
@@ -60,7 +61,7 @@ Result<std::unique_ptr<Writer>> FileWriter::open(const std::string& path, uint64
         .at_path(path)
         .with_found(std::to_string(info.st_size) + " bytes")
         .with_expected(std::to_string(size_bytes) + " bytes");
-  return std::unique_ptr<Writer>(new FileWriter(std::move(handle), path, size_bytes, [] {}));
+  return std::unique_ptr<Writer>(new FileWriter(std::move(handle), path, size_bytes, std::move(finished)));
 }
 
 Status FileWriter::check_ends(std::span<const WriteOp> ops) const {

@@ -20,7 +20,8 @@ class FileWriter : public Writer {
                                                 std::function<void()> finished);
 
   /// One that another writer, of this process or another, made with this size.
-  static Result<std::unique_ptr<Writer>> open(const std::string& path, uint64_t size_bytes);
+  static Result<std::unique_ptr<Writer>> open(const std::string& path, uint64_t size_bytes,
+                                              std::function<void()> finished);
 
   Status write(std::span<const WriteOp> ops) override;
   Status finish(uint64_t size_bytes) override;

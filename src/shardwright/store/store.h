@@ -62,8 +62,8 @@ class Transaction {
   /// Known sizes are preallocated: kResourceExhausted here, before any byte is written.
   /// kAborted, here and in commit(): another program took away what was written so far.
   virtual Result<std::unique_ptr<Writer>> create(std::string_view key, uint64_t size_bytes) = 0;
-  /// An object that another rank of the job has created with this known size, and not finished: to write disjoint ranges of it. finish() makes
-  /// durable what this writer wrote; every writer of the object does so before commit(). kNotFound when there is none.
+  /// An object that has been created with this known size, here or by another rank of the job: to write disjoint ranges of it. finish() makes
+  /// durable what this writer wrote; every one that wrote does so before commit(). kNotFound when there is none.
   virtual Result<std::unique_ptr<Writer>> open(std::string_view key, uint64_t size_bytes) = 0;
   /// Makes all of it visible. Owner only (not a joined one). REQUIRES: every writer finished.
   /// `under` absent at begin(): one rename of a directory built aside. Present: a journal is made durable first, then renames; if a new

@@ -296,7 +296,11 @@ TEST_P(StoreSuite, JoinedTransactionsWriteOneObjectTogether) {
     ASSERT_OK((*first)->write(ends));
     ASSERT_OK((*second)->finish(6));
     ASSERT_OK((*first)->finish(6));
-    ASSERT_OK((*owner)->commit({{"a"}, {}, {"a"}}));
+    ASSERT_OK((*owner)->create("b", 1));  // dropped: whoever opens it again finishes it
+    auto again = (*owner)->open("b", 1);
+    ASSERT_OK(again);
+    ASSERT_OK((*again)->finish(1));
+    ASSERT_OK((*owner)->commit({{"a", "b"}, {}, {"a"}}));
     EXPECT_EQ(text_at(store_, "fresh/a"), "123456");
   }
 }

@@ -118,6 +118,54 @@ except sw.UnavailableError as error:
     assert time.monotonic() - began < 30 and not (tmp_path / "out").exists()
 
 
+def test_what_one_process_cannot_give_is_told_to_all(tmp_path):
+    """Before anything is written, and while it is: at once, in its words; the first kind leaves the ranks usable."""
+    code = MEET + HELD + """
+ranks.timeout = 20
+tensors = held(index, count)[1]
+def told(words, attempt):
+    try:
+        attempt()
+    except sw.Error as error:
+        return words in str(error)
+    except ValueError as error:
+        return index == 1
+def torn(start, stop):
+    raise ValueError("the tape is torn")
+texts = {"text": np.array(["x"])} if index == 1 else {}
+print(told("no type for dtype str", lambda: sw.save(at + "/out", tensors | texts, ranks=ranks)),
+      told("a tie is a new name", lambda: sw.save(at + "/out", tensors, ties={"w": "w"} if index == 1 else None, ranks=ranks)),
+      told("rank 1 asks for something else", lambda: sw.save(at + f"/out{index}", tensors, ranks=ranks)),
+      told("ValueError: the tape is torn", lambda: sw.save(at + "/out", tensors | ({"made": sw.Producer((9,), "float32", box=torn)} if index == 1 else {}), ranks=ranks)))
+"""
+    began = time.monotonic()
+    assert run(2, code, AT=tmp_path) == ["True True True True"] * 2
+    assert time.monotonic() - began < 15 and [path.name for path in tmp_path.iterdir()] == ["meet"]
+
+
+def test_any_number_of_seconds_is_a_time(tmp_path):
+    ranks = sw.join_ranks(tmp_path, 0, 1, timeout=float("inf"))
+    try:
+        for seconds in (float("inf"), 1e300, -1, float("nan")):
+            ranks.timeout = seconds
+            ranks.barrier()
+    finally:
+        sw.leave_ranks()
+
+
+def test_interrupt_within_a_store_is_heard():
+    """Not an error of the store, though that is where Python happens to be."""
+    from shardwright import _core
+
+    def take(key):
+        signal.raise_signal(signal.SIGINT)
+        return None
+    ranks = _core.ranks_of_store(0, 2, lambda key, value: None, take, "c")
+    ranks.timeout = 20
+    with pytest.raises(KeyboardInterrupt):
+        ranks.all_gather(b"")
+
+
 def test_interrupt_ends_a_wait(tmp_path):
     code = MEET + """
 if index == 0:
