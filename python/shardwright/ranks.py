@@ -25,7 +25,7 @@ class Ranks:
     """All processes of a job. Calls are collective: every process makes the same ones, in the same order, on one thread.
 
     index, count: which process this is, and of how many. timeout: seconds that a call waits for the others; UnavailableError names those
-    that are missing then. Once a call has failed, every later one fails on all processes.
+    that are missing then. Once one is lost, late or interrupted, every later call fails on all of them; they may join anew.
     """
 
     def __init__(self, core: Any):

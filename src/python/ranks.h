@@ -4,6 +4,7 @@
 #include <nanobind/nanobind.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <memory>
 
@@ -17,7 +18,8 @@ inline std::chrono::milliseconds milliseconds_of(double seconds) {
   return std::chrono::milliseconds(seconds > 0 ? static_cast<int64_t>(std::min(seconds, 1e9) * 1000) : 0);
 }
 
-/// A Comm, and how long its calls wait. While it waits, Ctrl-C and progress are heard.
+/// A Comm, and how long its calls wait. While it waits, Ctrl-C and progress are heard. One call at a time: a second, of another thread or from
+/// within a callback, throws kInvalidArgument.
 class Ranks {
  public:
   Ranks(std::unique_ptr<Comm> comm, double seconds) : comm_(std::move(comm)), seconds_(seconds) {}
@@ -30,10 +32,14 @@ class Ranks {
   /// job(options, comm) without the GIL.
   template <class Job>
   auto run(LongWork& work, const Job& job) {
+    if (busy_.exchange(true))
+      throw Raised(fail(Code::kInvalidArgument, "the ranks are in another call")
+                       .with_hint("one at a time, in the same order on all; not from within a callback"));
     comm_->set_watch([&work] { return work.watch(); });
     return work.run([&](const JobOptions& options) {
       auto result = job(options, *comm_);
       comm_->set_watch({});
+      busy_ = false;
       return result;
     });
   }
@@ -41,6 +47,7 @@ class Ranks {
  private:
   std::unique_ptr<Comm> comm_;
   double seconds_;
+  std::atomic<bool> busy_ = false;
 };
 
 }  // namespace shardwright::python

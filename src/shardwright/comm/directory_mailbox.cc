@@ -117,7 +117,9 @@ class DirectoryMailbox : public Mailbox {
     int rank, size;
     FileHandle alive, directory_lock{};
     std::string run_file{};  ///< rank 0
+    pid_t process = ::getpid();
     ~Run() {
+      if (process != ::getpid()) return;  // a fork's copy: it is no rank
       (void)put_file(fmt::format("{}/left.{}", folder, rank), {});
       bool all = true;
       for (int peer = 0; peer < size; ++peer) all = all && exists(fmt::format("{}/left.{}", folder, peer));

@@ -62,7 +62,7 @@ struct RelayoutPlan {
 };
 
 /// budget_bytes: of the rank that has the least. Errors: kInvalidArgument for what no rank holds, for sizes of elements that are none,
-/// ranks out of range; kResourceExhausted for a budget under 64 KiB.
+/// ranks out of range, boxes that do not go together; kResourceExhausted for a budget under 64 KiB.
 Result<RelayoutPlan> plan_relayout(std::span<const RelayoutTensor> tensors, int ranks, uint64_t budget_bytes);
 
 /// Where a shard lies: its first element, and elements between neighbours per dimension (none: C order of its box).

@@ -57,12 +57,22 @@ class RelayoutPlanner {
     if (size == 0 || size > 16 || (size & (size - 1)) != 0)
       return fail(Code::kInvalidArgument, "elements cannot have this size").with_found(fmt::format("{} bytes", size));
     for (auto* side : {&tensor().from, &tensor().to})
-      for (const Shard& shard : *side)
+      for (const Shard& shard : *side) {
+        if (!is_box(shard.box))
+          return fail(Code::kInvalidArgument,
+                      "the boxes of a tensor have different numbers of dimensions, or extents below 0");
         if (shard.rank < 0 || static_cast<size_t>(shard.rank) >= now_.size())
           return fail(Code::kInvalidArgument, "a shard is on a rank that does not exist")
               .with_found(fmt::format("rank {}", shard.rank))
               .with_expected(fmt::format("0 to {}", now_.size() - 1));
+      }
     return {};
+  }
+
+  bool is_box(const Box& box) const {
+    size_t rank = (tensor().from.empty() ? tensor().to : tensor().from).front().box.start.size();
+    return box.start.size() == rank && box.extent.size() == rank &&
+           std::ranges::all_of(box.extent, [](int64_t e) { return e >= 0; });
   }
 
   Status add() {

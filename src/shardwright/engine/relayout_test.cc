@@ -77,6 +77,11 @@ TEST(RelayoutPlan, RefusesWhatCannotBe) {
   EXPECT_OK(plan_relayout({&hole, 1}, 2, GiB));
   EXPECT_CODE(plan_relayout({&hole, 1}, 1, GiB), Code::kInvalidArgument);
   EXPECT_CODE(plan_relayout({&hole, 1}, 2, 1000), Code::kResourceExhausted);
+  for (Box box : {Box{{0, 0}, {4, 4}}, Box{{0}, {4, 4}}, Box{{0}, {-4}}}) {
+    auto other = hole;
+    other.to[0].box = box;
+    EXPECT_CODE(plan_relayout({&other, 1}, 2, GiB), Code::kInvalidArgument);
+  }
   hole.element_bytes = 3;
   EXPECT_CODE(plan_relayout({&hole, 1}, 2, GiB), Code::kInvalidArgument);
 }

@@ -143,6 +143,31 @@ print(told("no type for dtype str", lambda: sw.save(at + "/out", tensors | texts
     assert time.monotonic() - began < 15 and [path.name for path in tmp_path.iterdir()] == ["meet"]
 
 
+def test_calls_are_one_at_a_time(tmp_path):
+    code = MEET + """
+def within(start, stop):
+    ranks.barrier()
+try:
+    sw.save(at + "/out", {f"made {index}": sw.Producer((9,), "float32", box=within)}, ranks=ranks)
+except sw.InvalidArgumentError as error:
+    print("in another call" in str(error))
+ranks.barrier()
+"""
+    assert run(2, code, AT=tmp_path) == ["True"] * 2
+
+
+def test_fork_is_no_rank(tmp_path):
+    code = MEET + """
+if os.fork() == 0:
+    sys.exit()
+os.wait()
+ranks.barrier()
+time.sleep(0.2)
+ranks.barrier()
+"""
+    run(2, code, AT=tmp_path)
+
+
 def test_any_number_of_seconds_is_a_time(tmp_path):
     ranks = sw.join_ranks(tmp_path, 0, 1, timeout=float("inf"))
     try:
