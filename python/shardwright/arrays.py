@@ -169,13 +169,19 @@ def _of_torch(name: str, value: Any) -> Source:
 
 def _of_dtensor(name: str, tensor: Any) -> Source:
     """What this process holds of it."""
-    from .torch.placements import box_of
-    start, shape = box_of(tuple(tensor.shape), tensor.device_mesh, tensor.placements, name)
-    local = tensor.to_local()
-    array = _torch_view(local.cpu().resolve_conj().resolve_neg())
-    held = [(start, array)] if tensor.device_mesh.get_coordinate() is not None and (array.size or 0 in tuple(tensor.shape)) else []
-    source = _of_pieces(name, tuple(tensor.shape), name_of(array.dtype, name), held)
-    source.spread = tensor.device_mesh.size() > 1
+    from .torch.parts import counted_from_front, part_of, problem_of
+    shape, mesh = tuple(tensor.shape), tensor.device_mesh
+    placements = counted_from_front(tensor.placements, len(shape))
+    if problem := problem_of(shape, mesh.ndim, placements):
+        raise UnsupportedError(problem, tensor=name, hint="redistribute() it first")
+    array = _torch_view(tensor.to_local().cpu().resolve_conj().resolve_neg())
+    coordinate = mesh.get_coordinate()
+    held: list[tuple[tuple[int, ...], Array]] = []
+    if coordinate is not None:
+        part = part_of(shape, tuple(mesh.shape), coordinate, placements)
+        held = [((0,) * len(shape), array)] if 0 in shape else [(start, array[(*within, ...)]) for start, within in part.boxes()]
+    source = _of_pieces(name, shape, name_of(array.dtype, name), held)
+    source.spread = mesh.size() > 1
     return source
 
 

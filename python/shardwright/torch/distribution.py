@@ -1,7 +1,9 @@
 """PyTorch's DTensors from one layout to another: by the fewest bytes, and never whole in one place."""
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+import math
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -13,7 +15,7 @@ from ..dtypes import address_of
 from ..errors import InvalidArgumentError
 from ..memory import DEFAULT_MEMORY, size
 from ..ranks import Ranks, required_ranks
-from .placements import Box, box_of, boxes_of, check_divisible, checked
+from .parts import Part, counted_from_front, part_of, problem_of
 
 
 def relayout(tensor: Any, placements: Sequence[Any], device_mesh: Any = None, *, uneven: bool = False, memory: int | str = DEFAULT_MEMORY,
@@ -30,41 +32,19 @@ def relayout(tensor: Any, placements: Sequence[Any], device_mesh: Any = None, *,
     if not isinstance(tensor, DTensor):
         raise InvalidArgumentError(f"{type(tensor).__name__} has no layout", expected="a DTensor", hint="distribute_tensor() lays out plain tensors")
     mesh = tensor.device_mesh if device_mesh is None else device_mesh
-    shape = tuple(tensor.shape)
-    wanted = checked(placements, shape, mesh)
-    if not uneven:
-        check_divisible(shape, mesh, wanted)
-    if mesh == tensor.device_mesh and wanted == tuple(tensor.placements):
+    wanted = _checked(placements, tuple(tensor.shape), mesh, uneven)
+    have = _checked(tensor.placements, tuple(tensor.shape), tensor.device_mesh, True)
+    if mesh == tensor.device_mesh and wanted == have:
         return tensor
     if torch.compiler.is_compiling():
         return tensor.redistribute(mesh, wanted)
-    return _moved(tensor, mesh, wanted, size(memory, "memory"), ranks)
-
-
-def _moved(tensor: Any, mesh: Any, wanted: tuple[Any, ...], memory: int, ranks: Ranks | None) -> Any:
-    shape = tuple(tensor.shape)
-    have = list(boxes_of(shape, tensor.device_mesh, checked(tensor.placements, shape, tensor.device_mesh)))
-    want = list(boxes_of(shape, mesh, wanted))
+    source, target = _Side(tensor.shape, tensor.device_mesh, have), _Side(tensor.shape, mesh, wanted)
+    source.local = tensor.detach().to_local().cpu()
+    target.local = torch.empty(target.here.shape if target.here else (0,) * tensor.ndim, dtype=tensor.dtype)
     ranks = required_ranks("the tensor") if ranks is None else ranks
-    source = tensor.detach().to_local().cpu()
-    _, extent = box_of(shape, mesh, wanted)
-    target = torch.empty(extent, dtype=tensor.dtype)
-
-    def shards(side: list[tuple[int, Box]]) -> list[tuple[Any, ...]]:
-        return [(start, extent, rank, rank) for rank, (start, extent) in side]
-
-    def memory_of(local: Any) -> tuple[int, list[int]]:
-        view = _torch_view(local)
-        return address_of(view), [stride // view.itemsize for stride in view.strides]
-    _core.relayout([("tensor", tensor.element_size(), shards(have), shards(want))], lambda *_: memory_of(source), lambda *_: memory_of(target),
-                   lambda _: None, memory, ranks._core)
-    return _dtensor(target, mesh, wanted, tensor)
-
-
-def _dtensor(local: Any, mesh: Any, placements: tuple[Any, ...], like: Any) -> Any:
-    strides = torch.empty(tuple(like.shape), device="meta").stride()
-    made = DTensor.from_local(local.to(mesh.device_type), mesh, placements, run_check=False, shape=like.shape, stride=strides)
-    return made.requires_grad_(like.requires_grad) if like.requires_grad else made
+    _core.relayout([("tensor", tensor.element_size(), source.shards, target.shards)], lambda _, shard: source.memory(shard),
+                   lambda _, shard: target.memory(shard), lambda _: None, size(memory, "memory"), ranks._core)
+    return _dtensor(target.local, mesh, wanted, tensor)
 
 
 def distribute_tensor(tensor: Any, placements: Sequence[Any], device_mesh: Any = None, *, uneven: bool = False) -> Any:
@@ -75,12 +55,12 @@ def distribute_tensor(tensor: Any, placements: Sequence[Any], device_mesh: Any =
     if device_mesh is None:
         raise InvalidArgumentError("a plain tensor needs a mesh to be laid out over")
     tensor = torch.as_tensor(tensor)
-    wanted = checked(placements, tuple(tensor.shape), device_mesh)
-    if not uneven:
-        check_divisible(tuple(tensor.shape), device_mesh, wanted)
-    start, extent = box_of(tuple(tensor.shape), device_mesh, wanted)
-    local = tensor.detach()[tuple(slice(a, a + n) for a, n in zip(start, extent))].clone(memory_format=torch.contiguous_format)
-    return _dtensor(local, device_mesh, wanted, tensor)
+    wanted = _checked(placements, tuple(tensor.shape), device_mesh, uneven)
+    side = _Side(tensor.shape, device_mesh, wanted)
+    side.local = torch.empty(side.here.shape if side.here else (0,) * tensor.ndim, dtype=tensor.dtype)
+    for (start, extent), part in side.boxes_here():
+        side.local[part] = tensor.detach()[tuple(slice(a, a + n) for a, n in zip(start, extent))]
+    return _dtensor(side.local, device_mesh, wanted, tensor)
 
 
 def distribute_variable(value: Any, placements: Sequence[Any], device_mesh: Any = None, *, uneven: bool = False) -> Any:
@@ -89,3 +69,54 @@ def distribute_variable(value: Any, placements: Sequence[Any], device_mesh: Any 
     laid = distribute_tensor(value, placements, device_mesh, uneven=uneven).detach()
     gradients = value.requires_grad if isinstance(value, torch.nn.Parameter) else laid.is_floating_point() or laid.is_complex()
     return torch.nn.Parameter(laid, requires_grad=gradients)
+
+
+def _checked(placements: Sequence[Any], shape: tuple[int, ...], mesh: Any, uneven: bool) -> tuple[Any, ...]:
+    """The placements, dimensions counted from the front."""
+    front = counted_from_front(placements, len(shape))
+    if problem := problem_of(shape, mesh.ndim, front):
+        raise InvalidArgumentError(problem, found=str(tuple(placements)))
+    for dimension, extent in enumerate(shape):
+        count = math.prod(parts for parts, placement in zip(mesh.shape, front) if getattr(placement, "dim", None) == dimension)
+        if extent % count and not uneven:
+            raise InvalidArgumentError(f"dimension {dimension} of size {extent} is not divisible by {count} devices", found=f"shape {list(shape)}",
+                                       expected=f"a multiple of {count}", hint="uneven=True gives the last ones shorter or empty parts, as torch does")
+    return front
+
+
+Box = tuple[tuple[int, ...], tuple[int, ...]]
+"""Start and extents."""
+
+
+class _Side:
+    """A tensor under one layout: the boxes of every process, and this one's memory. shards: (start, extents, process, device)."""
+
+    def __init__(self, shape: Sequence[int], mesh: Any, placements: tuple[Any, ...]):
+        self.shards: list[tuple[tuple[int, ...], tuple[int, ...], int, int]] = []
+        self.local: Any = None
+        self.here: Part | None = None
+        self._slices: dict[int, tuple[slice, ...]] = {}
+        me = torch.distributed.get_rank()
+        for coordinate in itertools.product(*map(range, mesh.shape)):
+            rank, part = int(mesh.mesh[coordinate]), part_of(tuple(shape), tuple(mesh.shape), coordinate, placements)
+            if rank == me:
+                self.here = part
+            for start, within in part.boxes():
+                if rank == me:
+                    self._slices[len(self.shards)] = within
+                self.shards.append((start, tuple(one.stop - one.start for one in within), rank, rank))
+
+    def boxes_here(self) -> Iterator[tuple[Box, tuple[slice, ...]]]:
+        for shard, within in self._slices.items():
+            start, extent, _, _ = self.shards[shard]
+            yield (start, extent), within
+
+    def memory(self, shard: int) -> tuple[int, list[int]]:
+        view = _torch_view(self.local)[(*self._slices[shard], ...)]  # the ellipsis: of a scalar, too, a view and no copy
+        return address_of(view), [stride // view.itemsize for stride in view.strides]
+
+
+def _dtensor(local: Any, mesh: Any, placements: tuple[Any, ...], like: Any) -> Any:
+    strides = torch.empty(tuple(like.shape), device="meta").stride()
+    made = DTensor.from_local(local.to(mesh.device_type), mesh, placements, run_check=False, shape=like.shape, stride=strides)
+    return made.requires_grad_(like.requires_grad) if like.requires_grad else made

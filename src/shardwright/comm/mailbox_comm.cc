@@ -93,7 +93,7 @@ class MailboxComm : public Comm {
   void abandon(const Error& why) override {
     if (!failed_) (void)give_up(why);
   }
-  void set_watch(Watch watch) override { watch_ = std::move(watch); }
+  Watch set_watch(Watch watch) override { return std::exchange(watch_, std::move(watch)); }
 
  private:
   /// Each peer once; returns the bytes that are for this rank itself.

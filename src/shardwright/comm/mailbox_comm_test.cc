@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "shardwright/comm/error_bytes.h"
+#include "shardwright/base/error_bytes.h"
 #include "shardwright/store/testing.h"
 
 namespace shardwright::testing_support {

@@ -15,7 +15,7 @@ class SingleProcess : public Comm {
   int size() const override { return 1; }
   Result<std::unique_ptr<Comm>> clone() override { return single_process(); }
   void abandon(const Error& why) override { failed_ = why; }
-  void set_watch(Watch) override {}
+  Watch set_watch(Watch) override { return {}; }
 
   // Nobody is waited for, so no deadline can pass.
   Result<std::vector<Bytes>> all_gather(View mine, Deadline) override {

@@ -68,7 +68,8 @@ Result<CopySummary> save_tensors(const Catalog& tensors, const Calls& calls, con
                                  const JobOptions& options);
 /// The same by all ranks together, into one checkpoint, which is what one rank would have written, byte for byte. tensors: those of which
 /// this rank has something, whole shapes, with pieces for the boxes that it holds; together they hold everything. Every box is written once,
-/// by one of those who have it; rank 0 makes the files and commits them when all have written. All ranks see the target, and give the same
+/// by one of those who have it; rank 0 makes the files and commits them when all have written. A format that is written from front to back
+/// (chunks that are compressed) is written by rank 0, which asks the others for what they hold. All ranks see the target, and give the same
 /// request; values are those of the lowest rank that has them. Collective over comm: the outcome, and the summary, is the same on every rank.
 /// Errors: those above; kInvalidArgument for a part that nobody holds, and for ranks that do not fit together or ask for different things;
 /// kUnavailable, with the ranks that are missing. Nothing appears at the target then, but for one case: once all have written, rank 0

@@ -8,6 +8,7 @@
 #include "shardwright/base/checksum.h"
 #include "shardwright/base/error_bytes.h"
 #include "shardwright/base/json.h"
+#include "shardwright/engine/rank_store.h"
 #include "shardwright/engine/select.h"
 #include "shardwright/engine/share.h"
 
@@ -99,6 +100,9 @@ Result<CopySummary> summary_from_bytes(View bytes) {
   return s;
 }
 
+/// How rank 0's answer begins: who writes.
+constexpr std::string_view kTogether = "T", kAlone = "A";
+
 /// One rank's part in a save.
 class RankSave {
  public:
@@ -166,9 +170,9 @@ class RankSave {
   Result<Executed> fill(Draft& draft, Transaction& transaction) {
     told_ = true;  // of whatever goes wrong until all have written
     auto outline = outline_of(draft);
-    Status created = outline.ok() ? create_all(*outline, transaction) : Status(outline.error());
-    SHARDWRIGHT_TRY(agree(comm_, created, soon()));
-    Bytes message;
+    if (!outline) return fill_alone(draft, transaction);
+    SHARDWRIGHT_TRY(agree(comm_, create_all(*outline, transaction), soon()));
+    Bytes message = bytes_of(kTogether);
     append_sized(message, transaction.token());
     append_sized(message, text_of(outline->to_bytes()));
     SHARDWRIGHT_TRY(broadcast(comm_, message, soon()));
@@ -184,6 +188,30 @@ class RankSave {
     return done;
   }
 
+  /// Objects that must be written from front to back: rank 0 does it, and asks the others for what they hold.
+  Result<Executed> fill_alone(Draft& draft, Transaction& transaction) {
+    RankStore others(comm_, options_.wait);
+    auto all = others.readable(merged_, mine_);
+    SHARDWRIGHT_TRY(agree(comm_, all.ok() ? Status() : Status(all.error()), soon()));
+    SHARDWRIGHT_TRY(broadcast(comm_, bytes_of(kAlone), soon()));
+    Calls calls = calls_;
+    if (calls.produce)
+      calls.produce = [&](TensorId id, const Box& box, MutableView into) {
+        return calls_.produce(mine_.find(merged_.spec(id).name).value_or(0), box, into);
+      };
+    // Workers read, and wait; Ctrl-C is heard by the thread that called, between tasks.
+    Watch watch = comm_.set_watch({});
+    auto done = [&]() -> Result<Executed> {
+      SHARDWRIGHT_ASSIGN(auto plan, plan_write(*all, draft, selected_.origin, options_.plan));
+      return execute(plan, {&others, &draft, &transaction}, calls);
+    }();
+    comm_.set_watch(std::move(watch));
+    Status dismissed = others.dismiss();
+    SHARDWRIGHT_TRY(agree(comm_, done.ok() ? dismissed : Status(done.error()), soon()));
+    told_ = false;
+    return done;
+  }
+
   /// None stays open: there may be more than a process may have.
   static Status create_all(const Outline& outline, Transaction& transaction) {
     for (const auto& object : outline.objects) SHARDWRIGHT_TRY(transaction.create(object.key, object.size));
@@ -191,6 +219,9 @@ class RankSave {
   }
 
   Status follow(View message) {
+    const bool alone = text_of(message.first(1)) == kAlone;
+    message = message.subspan(1);
+    if (alone) return agree(comm_, serve(comm_, merged_, mine_, options_.wait), soon());
     Status status = [&]() -> Status {
       ByteReader in(message);
       auto token = in.text();

@@ -128,6 +128,25 @@ TEST(SaveRanks, WritesWhatOneProcessWouldByteForByte) {
   for (const auto& left : tree(directory.at("together"))) EXPECT_EQ(left.find(".shardwright-"), left.npos) << left;
 }
 
+/// Chunks that are compressed have no place beforehand: rank 0 writes them, from what the others send.
+TEST(SaveRanks, FormatsThatAreWrittenFromFrontToBack) {
+  TemporaryDirectory directory;
+  CopyRequest request = request_for(directory.at("orbax"));
+  request.format = "orbax";
+  Processes processes(2, [&](int rank) { return save(directory, rank, 2, request); });
+  for (int rank : {0, 1}) EXPECT_EQ(processes.text(rank), "saved");
+  auto opened = open_checkpoint(directory.at("orbax"));
+  ASSERT_OK(opened);
+  for (size_t t = 0; t < model().size(); ++t) {
+    auto id = opened->catalog.find(model()[t].name);
+    ASSERT_TRUE(id) << model()[t].name;
+    Box box = Box::whole(model()[t].shape);
+    Bytes values(box.elements() * 4);
+    ASSERT_OK(read_box(*opened, *id, box, values));
+    EXPECT_EQ(values, values_of(t, values.size())) << model()[t].name;
+  }
+}
+
 /// Rank 0 when all is written and the commit is next; another in the middle of writing.
 TEST(SaveRanks, RankThatDiesIsNamedAndNothingAppears) {
   for (int dead : {0, 2}) {

@@ -151,15 +151,14 @@ Result<Outline> Outline::from_bytes(View bytes) {
   return out;
 }
 
-Result<Outline> outline_of(const Draft& draft) {
+std::optional<Outline> outline_of(const Draft& draft) {
   Outline out;
   out.objects.assign(draft.objects().begin(), draft.objects().end());
   out.wants_crc32 = draft.wants_crc32();
   for (ObjectId object = 0; object < out.objects.size(); ++object)
     for (const Segment& segment : draft.segments(object)) {
-      bool whole = segment.type != Segment::kPayload || segment.piece == kWholeTensor;
-      if (segment.offset == kUnknown || segment.length == kUnknown || !whole)
-        return fail(Code::kUnsupported, "several ranks cannot write this format together");
+      bool placed = segment.offset != kUnknown && segment.length != kUnknown;
+      if (!placed || (segment.type == Segment::kPayload && segment.piece != kWholeTensor)) return std::nullopt;
       if (segment.type == Segment::kPayload) out.payloads.push_back({object, segment.tensor, segment.offset});
     }
   return out;

@@ -36,8 +36,8 @@ struct Outline {
   Bytes to_bytes() const;
   static Result<Outline> from_bytes(View bytes);
 };
-/// Errors: kUnsupported for drafts in append form, and of tensors in pieces.
-Result<Outline> outline_of(const Draft& draft);
+/// nullopt for drafts in append form, and of encoded pieces.
+std::optional<Outline> outline_of(const Draft& draft);
 
 /// One rank's share as a draft: those objects in which the rank has something to write, with a strided piece for each of its boxes.
 class ShareDraft : public Draft {

@@ -5,6 +5,7 @@ import pytest
 import zoo
 from keras import layers
 
+import shardwright
 import shardwright.keras as sk
 from shardwright.keras import backends
 
@@ -39,3 +40,12 @@ def test_devices_get_rows(shape):
         array[...] = values[tuple(slice(s, s + n) for s, n in zip(start, array.shape))]
     backends.fill_torch_device(variable, read, staging_bytes=64)
     assert np.array_equal(keras.ops.convert_to_numpy(variable), values) and max(reads) <= 64
+
+
+def test_layouts_need_jax():
+    for call in (sk.distribute_tensor, sk.distribute_variable, sk.relayout):
+        with pytest.raises(shardwright.UnsupportedError, match="Keras with torch has no layouts") as raised:
+            call(keras.ops.ones((4, 4)), None)
+        assert "shardwright.torch" in raised.value.hint
+    symbolic = keras.Input((4,))
+    assert sk.distribute_tensor(symbolic, None) is symbolic

@@ -60,7 +60,7 @@ def same(array, value):
 
 ONE_PROCESS = COMMON + """
 seed = int(os.environ["SEED"]); print("seed", seed); rng = random.Random(seed)
-for number in range(50):
+for number in range(30):
     value, before, after = draw(rng, jax.devices())
     array = jax.device_put(value, before)
     moved = sj.relayout(array, after)
