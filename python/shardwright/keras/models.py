@@ -45,6 +45,9 @@ def save_model(model: Any, path: str | os.PathLike[str], max_shard_size: float |
     if not target.endswith(".keras"):
         raise InvalidArgumentError("a model is saved to a .keras file", path=target)
     require_built(model, "it is saved")
+    if any(not getattr(variable.value, "is_fully_addressable", True) for variable in model.variables):
+        raise UnsupportedError("a model that is spread over processes has no one to write its archive",
+                               hint="save_weights() saves its weights, from all processes; the configuration is the same in each")
     if not overwrite and os.path.exists(target):
         raise AlreadyExistsError("a model is there already", path=target, hint="overwrite=True replaces it")
     limit = shard_bytes(max_shard_size)

@@ -41,7 +41,8 @@ def save_weights(model: Any, path: str | os.PathLike[str], max_shard_size: float
     memory: bytes that may be used beside the model. threads: workers; 0: as many as pay. progress: as in load_weights().
 
     What stood at `path` is there, whole, until the new set is; the index comes last. Variables that layers share are stored once.
-    Sharded arrays are written shard by shard, and never gathered. Raises what shardwright.save() raises.
+    Sharded arrays are written shard by shard, and never gathered. Of a model that is spread over processes (jax.distributed) all call this, and
+    each writes what it holds. Raises what shardwright.save() raises.
     """
     require_built(model, "its weights are saved")
     _check_name(os.fspath(path))
