@@ -40,7 +40,7 @@ def load(path: str | os.PathLike[str] | Checkpoint, shardings: Shardings, *, iso
 
     Returns arrays by name, in the checkpoint's order or that of the mapping. On the CPU devices hold the very memory that was read into,
     replicas one for all, and names that are tied the same; it is freed with those arrays. On other devices values pass through
-    host memory a box at a time. Packed types (float4) have one byte an element.
+    host memory a box at a time. Packed types (float4) have one byte an element, and are read as a whole for each box.
     Everything is checked before the first byte is read. Raises TensorNotFoundError, InvalidArgumentError (all that does not fit, in one:
     dimensions that their axes do not divide, other shapes, types that this JAX would change), and what open() raises.
     """
@@ -98,9 +98,8 @@ def _problem(want: _Wanted) -> str | None:
 class _Target:
     """A tensor on its way, under all its names."""
 
-    def __init__(self, want: _Wanted):
-        self.tensor, self.dtype = want.tensor, want.dtype
-        self.pieces = Pieces(want.shape, want.sharding)
+    def __init__(self, want: _Wanted, pieces: Pieces):
+        self.tensor, self.dtype, self.pieces = want.tensor, want.dtype, pieces
         self.taken_over = all(device.platform == "cpu" for device in want.sharding.addressable_devices)
         self.filled: dict[Bounds, Array] = {}
         self.parts: dict[Any, jax.Array] = {}
@@ -129,10 +128,14 @@ class _Target:
 
 def _targets(checkpoint: Checkpoint, wanted: list[_Wanted]) -> dict[Any, _Target]:
     targets: dict[Any, _Target] = {}
+    alike: dict[Any, Pieces] = {}  # many tensors of a model have one shape and one sharding
     for want in wanted:
         key = want.key(checkpoint)
         if key not in targets:
-            targets[key] = _Target(want)
+            laid = want.shape, want.sharding
+            if laid not in alike:
+                alike[laid] = Pieces(*laid)
+            targets[key] = _Target(want, alike[laid])
     return targets
 
 

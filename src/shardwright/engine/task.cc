@@ -7,14 +7,16 @@ namespace shardwright {
 namespace {
 
 constexpr size_t kMaxPartsPerTask = 4096;
+/// What is dealt out to several places goes through so much at a time: it is still in the processor's cache when it is copied.
+constexpr uint64_t kDealtBytes = 1 * MiB;
 /// Encoded bytes are read this many at a time.
 constexpr uint64_t kReadAhead = 256 * KiB;
 
 /// Most elements of a part under the plan's limit.
-uint64_t most_elements(const Plan& plan, DType in, DType out) {
+uint64_t most_elements(uint64_t bytes, DType in, DType out) {
   auto bits = [](DType dtype) { return 8.0 * dtype_row(dtype).block_bytes / dtype_row(dtype).block_elems; };
   double each = bits(in) + (in == out ? 0 : bits(out));
-  return std::max<uint64_t>(1, static_cast<uint64_t>(static_cast<double>(plan.part_limit) * 8 / each));
+  return std::max<uint64_t>(1, static_cast<uint64_t>(static_cast<double>(bytes) * 8 / each));
 }
 
 }  // namespace
@@ -112,7 +114,12 @@ Geometry move_geometry(const Plan& plan, const Lane& lane, const Move& move, con
     if (!plan.from.encoding(piece.encoding).chain.empty())
       align = static_cast<uint64_t>(std::max<int64_t>(1, piece.box.extent[0]));
   }
-  g.slab_elements = std::max<uint64_t>(block, most_elements(plan, g.in, g.out) / block * block);
+  g.task_bytes = plan.part_limit;
+  bool raw =
+      pieces == nullptr || pieces->all().empty() || plan.from.encoding(pieces->all().front().encoding).chain.empty();
+  if (segment == nullptr && !g.line && raw && plan.to.piece_count(move.to) > 1)
+    g.task_bytes = std::min(g.task_bytes, kDealtBytes);
+  g.slab_elements = std::max<uint64_t>(block, most_elements(g.task_bytes, g.in, g.out) / block * block);
   g.cut =
       move.mode == Move::kStream ? Cut{1, 1, g.box.elements(), 1} : cut_slabs(extents, g.slab_elements, block, align);
   return g;
@@ -263,7 +270,8 @@ std::optional<Task> TaskCutter::next() {
     Part part = cut_part(at);
     uint64_t work = std::max(part.in_bytes, part.out_bytes);
     batched += work;
-    bool full = at > plan_.part_limit || batched > plan_.part_limit || task.parts.size() >= kMaxPartsPerTask;
+    uint64_t most = geometry_ ? geometry_->task_bytes : plan_.part_limit;
+    bool full = at > most || batched > most || task.parts.size() >= kMaxPartsPerTask;
     if (full && !task.parts.empty()) break;
     task.need_bytes = at;
     bool streamed = move.mode == Move::kStream;

@@ -42,6 +42,7 @@ struct Geometry {
   DType in, out;
   Cut cut;
   uint64_t slab_elements = 0;  ///< kStream: elements held at once
+  uint64_t task_bytes = 0;     ///< most that a task with parts of it takes in
 };
 
 /// What a part needs of one source piece that is not read straight into place.

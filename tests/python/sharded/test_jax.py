@@ -143,8 +143,8 @@ def test_devices_that_copy_get_boxes_in_turns(tmp_path, monkeypatch):
     sw.save(tmp_path / "a.safetensors", values)
     original = loading._Target.__init__
 
-    def elsewhere(self, want):
-        original(self, want)
+    def elsewhere(self, want, pieces):
+        original(self, want, pieces)
         self.taken_over = False
     monkeypatch.setattr(loading._Target, "__init__", elsewhere)
     monkeypatch.setattr(loading, "_TURN_BYTES", 5000)
