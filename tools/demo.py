@@ -200,9 +200,9 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    sys.stdout.reconfigure(line_buffering=True)  # who reads along through a pipe sees each step as it is done
     try:
         code = main()
-        sys.stdout.flush()
     except BrokenPipeError:  # who read along has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         shutil.rmtree(OUTPUT, ignore_errors=True)

@@ -54,10 +54,18 @@ speaks(ranks)
 
 @pytest.mark.skipif(shutil.which("mpirun") is None, reason="no mpirun here")
 def test_mpirun_says_which_process_this_is(tmp_path):
-    code = "import sys, shardwright as sw; r = sw.join_ranks(sys.argv[1]); r.barrier(); print(r.index, sw.get_process_count())"
-    done = subprocess.run(["mpirun", "-n", "4", "--allow-run-as-root", "--oversubscribe", sys.executable, "-c", code, str(tmp_path)],
-                          capture_output=True, text=True, timeout=100, check=True)
-    assert sorted(done.stdout.split("\n")[:-1]) == [f"{i} 4" for i in range(4)]
+    # Each says it in a file: mpirun may mix what they print.
+    code = """
+import sys, shardwright as sw
+ranks = sw.join_ranks(sys.argv[1])
+ranks.barrier()
+open(f"{sys.argv[2]}/{ranks.index}", "w").write(f"{ranks.index} {sw.get_process_count()}")
+"""
+    (meet := tmp_path / "meet").mkdir()
+    (said := tmp_path / "said").mkdir()
+    subprocess.run(["mpirun", "-n", "4", "--allow-run-as-root", "--oversubscribe", sys.executable, "-c", code, str(meet), str(said)],
+                   capture_output=True, text=True, timeout=100, check=True)
+    assert {path.name: path.read_text() for path in said.iterdir()} == {f"{i}": f"{i} 4" for i in range(4)}
 
 
 @pytest.mark.parametrize("target", ["a.safetensors", "hub", "k.weights.h5", "k.weights.json"])
