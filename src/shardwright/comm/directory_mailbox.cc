@@ -249,7 +249,7 @@ class Meeting {
       SHARDWRIGHT_ASSIGN(auto inside, detail::names_in(folder));
       bool lives = false;
       for (const std::string& file : inside)
-        lives = lives || (file.starts_with("alive.") && !is_unlocked(folder + "/" + file));
+        lives = lives || (file.starts_with("alive.") && !is_unlocked(fmt::format("{}/{}", folder, file)));
       std::error_code ignored;
       if (!lives) std::filesystem::remove_all(folder, ignored);
     }

@@ -128,36 +128,38 @@ class MailboxComm : public Comm {
     auto pause = std::chrono::microseconds(20);
     auto check_up = began + kCheckUp;
     while (true) {
-      bool moved = false;
-      for (auto at = missing.begin(); at != missing.end();) {
-        auto bytes = mailbox_->arrived(*at, subject(*at));
-        if (!bytes.ok()) return give_up(std::move(bytes.error()));
-        if (*bytes) {
-          if (auto status = take(*at, **bytes); !status.ok()) return give_up(std::move(status.error()));
-          moved = true;
-        }
-        at = *bytes ? missing.erase(at) : std::next(at);
-      }
-      if (missing.empty()) {
-        auto unsent = mailbox_->unsent();
-        if (!unsent.ok()) return give_up(std::move(unsent.error()));
-        if (unsent->empty()) return {};
-        if (Clock::now() >= deadline) return give_up(late({unsent->begin(), unsent->end()}, began));
-      }
+      auto moved = take_arrived(missing, subject, take);
+      if (!moved.ok()) return give_up(std::move(moved.error()));
+      auto unsent = missing.empty() ? mailbox_->unsent() : std::vector<int>{};
+      if (!unsent.ok()) return give_up(std::move(unsent.error()));
+      if (missing.empty() && unsent->empty()) return {};
       auto now = Clock::now();
       if (now >= check_up || now >= deadline) {
         check_up = now + kCheckUp;
-        if (watch_)
-          if (auto status = watch_(); !status.ok()) return give_up(std::move(status.error()));
+        if (auto status = watch_ ? watch_() : Status{}; !status.ok()) return give_up(std::move(status.error()));
         SHARDWRIGHT_TRY(look_after(missing, subject));
       }
-      if (now >= deadline && !missing.empty()) return give_up(late(missing, began));
-      pause = moved ? std::chrono::microseconds(20) : std::min(pause * 2, mailbox_->patience());
+      if (now >= deadline) return give_up(late(missing, *unsent, began));
+      pause = *moved ? std::chrono::microseconds(20) : std::min(pause * 2, mailbox_->patience());
       std::this_thread::sleep_for(std::min<Clock::duration>(pause, std::max<Clock::duration>(deadline - now, {})));
     }
   }
 
-  static Error late(const std::set<int>& missing, Clock::time_point began) {
+  /// Those whose letters have come are missing no more; whether there was one.
+  Result<bool> take_arrived(std::set<int>& missing, const std::function<Subject(int)>& subject,
+                            const std::function<Status(int, uint64_t)>& take) {
+    const size_t before = missing.size();
+    for (auto at = missing.begin(); at != missing.end();) {
+      SHARDWRIGHT_ASSIGN(auto bytes, mailbox_->arrived(*at, subject(*at)));
+      if (bytes) SHARDWRIGHT_TRY(take(*at, *bytes));
+      at = bytes ? missing.erase(at) : std::next(at);
+    }
+    return missing.size() < before;
+  }
+
+  /// Those who did not write, or else those who did not take what was written to them.
+  static Error late(std::set<int> missing, const std::vector<int>& unsent, Clock::time_point began) {
+    if (missing.empty()) missing.insert(unsent.begin(), unsent.end());
     double seconds = std::chrono::duration<double>(Clock::now() - began).count();
     return fail(Code::kUnavailable, fmt::format("{} did not answer in time", ranks_text(missing)))
         .with_found(fmt::format("nothing for {:.1f} s", seconds))

@@ -243,18 +243,20 @@ class Run {
     queue_.clear();
   }
 
+  /// Those parts of a task that are made by calls.
+  Status produce_parts(Held& held) {
+    for (const Part& part : held.task.parts) {
+      if (part.move->mode != Move::kRegion || plan_.from.piece_count(part.move->from) == 0) continue;
+      const Place& place = part.geometry->from ? part.geometry->from->place : part.pieces->all().front().place;
+      if (place.site != Place::kCall) continue;
+      SHARDWRIGHT_TRY(calls_.produce(part.move->from, part.box, held.grant.span().subspan(part.in_at, part.in_bytes)));
+    }
+    return {};
+  }
+
   void produce_all() {
     while (auto held = pick()) {
-      Status status;
-      for (const Part& part : held->task.parts) {
-        if (!status.ok()) break;
-        if (part.move->mode != Move::kRegion) continue;
-        bool called = plan_.from.piece_count(part.move->from) > 0 &&
-                      (part.geometry->from ? part.geometry->from->place.site : part.pieces->all().front().place.site) ==
-                          Place::kCall;
-        if (!called) continue;
-        status = calls_.produce(part.move->from, part.box, held->grant.span().subspan(part.in_at, part.in_bytes));
-      }
+      Status status = produce_parts(*held);
       if (!status.ok()) {
         complete(std::move(*held), std::move(status));
       } else if (consumes()) {

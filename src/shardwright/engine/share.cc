@@ -164,6 +164,26 @@ std::optional<Outline> outline_of(const Draft& draft) {
   return out;
 }
 
+namespace {
+
+/// Where `box` of a tensor lies in an object that holds the whole of it from `place.offset` on, in C order.
+Piece piece_of_box(const Catalog::Spec& spec, const Box& box, Place place) {
+  Piece piece{box, place, 0, {}};
+  if (box.empty()) return piece;
+  const Strided whole{Box::whole(spec.shape), c_strides(spec.shape)};
+  auto last = box.start;
+  for (size_t d = 0; d < last.size(); ++d) last[d] += box.extent[d] - 1;
+  auto first = static_cast<uint64_t>(whole.offset_of(box.start));
+  bool scattered = !Strided{box, whole.strides}.is_c_order();
+  piece.place.offset += bytes_in(spec.dtype, first);
+  piece.place.length =
+      bytes_in(spec.dtype, scattered ? static_cast<uint64_t>(whole.offset_of(last)) + 1 - first : box.elements());
+  if (scattered) piece.strides = whole.strides;
+  return piece;
+}
+
+}  // namespace
+
 Result<ShareDraft> ShareDraft::create(const Catalog& want, const Outline& outline,
                                       std::span<const std::vector<Box>> boxes) {
   ShareDraft out;
@@ -185,27 +205,13 @@ Result<ShareDraft> ShareDraft::create(const Catalog& want, const Outline& outlin
     auto spec = want.spec(id);
     SHARDWRIGHT_TRY(builder.add_tensor(spec.name, spec.dtype, spec.shape));
     if (places[id] == nullptr) continue;
-    const Strided whole{Box::whole(spec.shape), c_strides(spec.shape)};
     for (uint32_t i = 0; i < boxes[id].size(); ++i) {
       const Box& box = boxes[id][i];
-      if (dtype_row(spec.dtype).block_elems != 1 && box != whole.box)
+      if (dtype_row(spec.dtype).block_elems != 1 && box != Box::whole(spec.shape))
         return fail(Code::kUnsupported, "tensors of packed types are written whole, by one rank")
             .at_tensor(std::string(spec.name));
-      Piece piece{box,
-                  {Place::kExtent, -1, number[places[id]->object], places[id]->offset, 0},
-                  builder.add_encoding({spec.dtype}),
-                  {}};
-      if (!box.empty()) {
-        auto last = box.start;
-        for (size_t d = 0; d < last.size(); ++d) last[d] += box.extent[d] - 1;
-        auto first = static_cast<uint64_t>(whole.offset_of(box.start));
-        Strided held{box, whole.strides};
-        bool scattered = !held.is_c_order();
-        piece.place.offset += bytes_in(spec.dtype, first);
-        piece.place.length =
-            bytes_in(spec.dtype, scattered ? static_cast<uint64_t>(whole.offset_of(last)) + 1 - first : box.elements());
-        if (scattered) piece.strides = whole.strides;
-      }
+      Piece piece = piece_of_box(spec, box, {Place::kExtent, -1, number[places[id]->object], places[id]->offset, 0});
+      piece.encoding = builder.add_encoding({spec.dtype});
       SHARDWRIGHT_TRY(builder.add_piece(piece));
       out.segments_[piece.place.object].push_back({Segment::kPayload, id, i, piece.place.offset, piece.place.length});
     }

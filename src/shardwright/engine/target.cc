@@ -125,27 +125,18 @@ void look_at_old_sets(Target& target, const Checkpoint& source, const fs::path& 
       !own.empty() && own.size() == target.old_members.size() && std::ranges::all_of(target.old_members, is_own);
 }
 
-}  // namespace
-
-std::string Target::store_key(std::string_view key) const {
-  return directory.empty() ? std::string(key) : directory + "/" + std::string(key);
-}
-
-Result<Target> resolve_target(const CopyRequest& request, const Checkpoint& source) {
+/// Format, name and shards, by the name of the target and what was asked for.
+Result<Target> target_of_name(const CopyRequest& request, const fs::path& path, bool says_directory) {
   Target target;
-  fs::path path(request.target);
-  bool says_directory = path.filename().empty();
-  if (path.has_relative_path() && path.filename().empty()) path = path.parent_path();
   std::error_code error;
   std::string file = path.filename().string();
-  const NameRule* named = fs::is_directory(path, error) ? nullptr : rule_of(file);
+  const bool there = fs::is_directory(path, error);
+  const NameRule* named = there ? nullptr : rule_of(file);
   std::string format = !request.format.empty() ? request.format
                        : named != nullptr      ? std::string(named->format)
                                                : "safetensors";
-  if (named == nullptr && request.format.empty() && !says_directory && !fs::is_directory(path, error)) {
-    auto status = check_name(file);
-    if (!status.ok()) return std::move(status.error()).at_path(request.target);
-  }
+  if (named == nullptr && request.format.empty() && !says_directory && !there)
+    if (auto status = check_name(file); !status.ok()) return std::move(status.error()).at_path(request.target);
   SHARDWRIGHT_ASSIGN(target.format, writable_format(format));
   if (named != nullptr && named->format != format)
     return fail(Code::kInvalidArgument, fmt::format("'{}' is not a name for format {}", file, format))
@@ -169,21 +160,43 @@ Result<Target> resolve_target(const CopyRequest& request, const Checkpoint& sour
         .with_found("0 bytes")
         .with_hint("leave --max-shard-size out for shards of 5GB");
   target.max_shard_bytes = request.max_shard_bytes.value_or(sharded ? kDefaultShardBytes : kUnknown);
+  return target;
+}
 
-  fs::path absolute = fs::absolute(path, error).lexically_normal();
-  fs::path parent = absolute.parent_path();
-  if (!fs::is_directory(parent, error))
+/// That a target can stand at `absolute`, whatever stands there now.
+Status check_surroundings(const CopyRequest& request, const Checkpoint& source, const Target& target,
+                          const fs::path& absolute) {
+  std::error_code error;
+  if (!fs::is_directory(absolute.parent_path(), error))
     return fail(Code::kNotFound, "the directory to write into does not exist")
-        .at_path(parent.string())
+        .at_path(absolute.parent_path().string())
         .with_hint("create it first");
-  if (target.is_directory && fs::exists(path, error) && !fs::is_directory(path, error))
+  if (!target.is_directory) return {};
+  if (fs::exists(absolute, error) && !fs::is_directory(absolute, error))
     return fail(Code::kAlreadyExists, "a file stands where a directory is to be written").at_path(request.target);
-  fs::path source_path = fs::weakly_canonical(source.path, error);
-  if (target.is_directory && source.format != nullptr && source.at.empty() &&
-      inside(fs::weakly_canonical(absolute, error), source_path))
+  if (source.format != nullptr && source.at.empty() &&
+      inside(fs::weakly_canonical(absolute, error), fs::weakly_canonical(source.path, error)))
     return fail(Code::kInvalidArgument, "the target lies inside the source")
         .at_path(request.target)
         .with_hint("choose a directory beside it");
+  return {};
+}
+
+}  // namespace
+
+std::string Target::store_key(std::string_view key) const {
+  return directory.empty() ? std::string(key) : directory + "/" + std::string(key);
+}
+
+Result<Target> resolve_target(const CopyRequest& request, const Checkpoint& source) {
+  fs::path path(request.target);
+  bool says_directory = path.filename().empty();
+  if (path.has_relative_path() && says_directory) path = path.parent_path();
+  SHARDWRIGHT_ASSIGN(Target target, target_of_name(request, path, says_directory));
+  std::error_code error;
+  fs::path absolute = fs::absolute(path, error).lexically_normal();
+  fs::path parent = absolute.parent_path();
+  SHARDWRIGHT_TRY(check_surroundings(request, source, target, absolute));
   target.directory = target.is_directory ? absolute.filename().string() : "";
   SHARDWRIGHT_ASSIGN(target.store, open_file_store(parent.string()));
   SHARDWRIGHT_ASSIGN(target.recovered, target.store->recover(target.directory));

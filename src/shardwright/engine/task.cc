@@ -84,6 +84,8 @@ void narrow_to_region(const Plan& plan, const Lane& lane, const Move& move, Geom
 }  // namespace
 
 Geometry move_geometry(const Plan& plan, const Lane& lane, const Move& move, const PieceIndex* pieces) {
+  const Piece* first = pieces == nullptr || pieces->all().empty() ? nullptr : &pieces->all().front();
+  const bool encoded = first != nullptr && !plan.from.encoding(first->encoding).chain.empty();
   Geometry g;
   const Segment* segment = lane.segments.empty() ? nullptr : &lane.segments[move.segment];
   bool whole = (segment != nullptr ? segment->piece : move.segment) == kWholeTensor;
@@ -96,8 +98,8 @@ Geometry move_geometry(const Plan& plan, const Lane& lane, const Move& move, con
   if (pieces == nullptr) {
     g.from = plan.from.flat(move.from);
     g.in = g.from->stored;
-  } else if (!pieces->all().empty()) {
-    g.in = plan.from.encoding(pieces->all().front().encoding).stored;
+  } else if (first != nullptr) {
+    g.in = plan.from.encoding(first->encoding).stored;
   }
   if (segment == nullptr && whole) g.to = plan.to.flat(move.to);
   if (segment == nullptr && !whole && g.from) narrow_to_region(plan, lane, move, g);
@@ -108,16 +110,9 @@ Geometry move_geometry(const Plan& plan, const Lane& lane, const Move& move, con
   std::span<const int64_t> extents = g.line ? std::span(&elements, 1) : std::span<const int64_t>(g.box.extent);
   uint64_t block = std::max(dtype_row(g.in).block_elems, dtype_row(g.out).block_elems);
   // Slabs that end where rows of chunks end decode each chunk once.
-  uint64_t align = 1;
-  if (pieces != nullptr && !pieces->all().empty() && g.box.rank() > 0) {
-    const auto& piece = pieces->all().front();
-    if (!plan.from.encoding(piece.encoding).chain.empty())
-      align = static_cast<uint64_t>(std::max<int64_t>(1, piece.box.extent[0]));
-  }
+  uint64_t align = encoded && g.box.rank() > 0 ? static_cast<uint64_t>(std::max<int64_t>(1, first->box.extent[0])) : 1;
   g.task_bytes = plan.part_limit;
-  bool raw =
-      pieces == nullptr || pieces->all().empty() || plan.from.encoding(pieces->all().front().encoding).chain.empty();
-  if (segment == nullptr && !g.line && raw && plan.to.piece_count(move.to) > 1)
+  if (segment == nullptr && !g.line && !encoded && plan.to.piece_count(move.to) > 1)
     g.task_bytes = std::min(g.task_bytes, kDealtBytes);
   g.slab_elements = std::max<uint64_t>(block, most_elements(g.task_bytes, g.in, g.out) / block * block);
   g.cut =

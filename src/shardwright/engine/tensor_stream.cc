@@ -31,7 +31,7 @@ Result<View> TensorStream::next() {
   return View();
 }
 
-Status TensorStream::read(std::stop_token stop) {
+Status TensorStream::read(const std::stop_token& stop) {
   auto spec = checkpoint_.catalog.spec(tensor_);
   CatalogBuilder builder;
   SHARDWRIGHT_TRY(builder.add_tensor(spec.name, spec.dtype, spec.shape));
@@ -44,7 +44,7 @@ Status TensorStream::read(std::stop_token stop) {
   return {};
 }
 
-Status TensorStream::hand_over(View slab, std::stop_token stop) {
+Status TensorStream::hand_over(View slab, const std::stop_token& stop) {
   if (slab.empty()) return {};
   std::unique_lock lock(mutex_);
   offered_ = slab;

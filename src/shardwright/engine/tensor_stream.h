@@ -23,8 +23,8 @@ class TensorStream {
   Result<View> next();
 
  private:
-  Status read(std::stop_token stop);
-  Status hand_over(View slab, std::stop_token stop);
+  Status read(const std::stop_token& stop);
+  Status hand_over(View slab, const std::stop_token& stop);
 
   const Checkpoint& checkpoint_;
   const TensorId tensor_;

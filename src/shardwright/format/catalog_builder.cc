@@ -20,6 +20,34 @@ std::optional<std::pair<int64_t, int64_t>> reach(const Box& box, std::span<const
   return std::pair{low, high};
 }
 
+/// What keeps a piece from being true: it ends behind its object, or its bytes are not those of its box.
+Status check_extent(const Piece& piece, const Encoding& encoding, const ObjectInfo* object, bool c_order) {
+  const auto& place = piece.place;
+  if (object != nullptr && object->size != kUnknown) {
+    auto end = checked_add(place.offset, place.length);
+    if (!end || *end > object->size)
+      return fail(Code::kCorrupt, "piece lies beyond the end of its file")
+          .at_path(object->key)
+          .with_found(fmt::format("a file of {} bytes", object->size))
+          .with_expected(end ? fmt::format("at least {} bytes", *end) : "an offset that fits 64 bits");
+  }
+  bool raw = encoding.chain.empty();
+  uint64_t held = raw ? place.length : encoding.decoded_bytes;
+  bool sized = place.site == Place::kExtent || place.site == Place::kLiteral || !raw;
+  if (!sized || piece.box.empty() || held == kUnknown) return {};
+  std::optional<uint64_t> need;
+  if (c_order) {
+    need = bytes_of_elements(encoding.stored, piece.box.elements());
+  } else if (auto range = reach(piece.box, piece.strides); range && range->first >= 0) {
+    need = checked_mul(static_cast<uint64_t>(range->second) + 1, dtype_row(encoding.stored).block_bytes);
+    if (dtype_row(encoding.stored).block_elems != 1) need.reset();
+  }
+  if (need && (c_order && raw ? *need == held : *need <= held)) return {};
+  return fail(Code::kCorrupt, "stored length does not fit the piece")
+      .with_found(fmt::format("{} bytes", held))
+      .with_expected(need ? fmt::format("{} bytes for {}", *need, piece.box.text()) : "strides that stay inside");
+}
+
 }  // namespace
 
 CatalogBuilder::CatalogBuilder() : data_(std::make_shared<Catalog::Data>()) {}
@@ -103,43 +131,22 @@ Status CatalogBuilder::add_piece(const Piece& piece, bool may_reach_beyond) {
   auto id = static_cast<TensorId>(d.rows.size() - 1);
   auto& row = d.rows.back();
   auto shape = d.shape(id);
-  auto bad = [&](std::string what) {
-    return fail(Code::kCorrupt, std::move(what)).at_tensor(std::string(d.name(id))).at_offset(piece.place.offset);
+  auto here = [&](Error error) {
+    return std::move(error).at_tensor(std::string(d.name(id))).at_offset(piece.place.offset);
   };
   Box whole = Box::whole(shape);
   bool same_rank = piece.box.rank() == row.rank && piece.box.start.size() == row.rank;
   if (!same_rank || !(may_reach_beyond || whole.contains(piece.box)))
-    return bad("piece " + piece.box.text() + " lies outside shape " + shape_text(shape));
+    return here(fail(Code::kCorrupt, "piece " + piece.box.text() + " lies outside shape " + shape_text(shape)));
   const auto& encoding = d.encodings[piece.encoding];
-  bool raw = encoding.chain.empty();
   bool c_order = piece.strides.empty() || piece.strides == c_strides(piece.box.extent);
-  if (raw && c_order && piece.box == whole && !encoding.big_endian) return add_flat(piece.place, encoding.stored);
+  if (encoding.chain.empty() && c_order && piece.box == whole && !encoding.big_endian)
+    return add_flat(piece.place, encoding.stored);
 
   const auto& place = piece.place;
-  if (place.site == Place::kExtent && d.objects[place.object].size != kUnknown) {
-    auto end = checked_add(place.offset, place.length);
-    if (!end || *end > d.objects[place.object].size)
-      return bad("piece lies beyond the end of its file")
-          .at_path(d.objects[place.object].key)
-          .with_found(fmt::format("a file of {} bytes", d.objects[place.object].size))
-          .with_expected(end ? fmt::format("at least {} bytes", *end) : "an offset that fits 64 bits");
-  }
-  uint64_t held = raw ? place.length : encoding.decoded_bytes;
-  bool sized = place.site == Place::kExtent || place.site == Place::kLiteral || !raw;
-  if (sized && !piece.box.empty() && held != kUnknown) {
-    std::optional<uint64_t> need;
-    if (c_order) {
-      need = bytes_of_elements(encoding.stored, piece.box.elements());
-    } else if (auto range = reach(piece.box, piece.strides); range && range->first >= 0) {
-      need = checked_mul(static_cast<uint64_t>(range->second) + 1, dtype_row(encoding.stored).block_bytes);
-      if (dtype_row(encoding.stored).block_elems != 1) need.reset();
-    }
-    bool fits = need && (c_order && raw ? *need == held : *need <= held);
-    if (!fits)
-      return bad("stored length does not fit the piece")
-          .with_found(fmt::format("{} bytes", held))
-          .with_expected(need ? fmt::format("{} bytes for {}", *need, piece.box.text()) : "strides that stay inside");
-  }
+  const ObjectInfo* object = place.site == Place::kExtent ? &d.objects[place.object] : nullptr;
+  if (auto status = check_extent(piece, encoding, object, c_order); !status.ok())
+    return here(std::move(status.error()));
   Catalog::Data::StoredPiece stored{place.offset,   place.length, place.object, place.rank,
                                     piece.encoding, kNone,        kNone,        place.site};
   if (d.numbers.size() > kNone - 4ull * row.rank - 1) return fail(Code::kUnsupported, "too many pieces");

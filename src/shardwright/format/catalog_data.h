@@ -52,7 +52,7 @@ struct Catalog::Data {
     auto dims = std::span(shapes).subspan(row.shape_index, row.rank);
     if (piece.box == kNone) return Box::whole(dims);
     auto at = numbers.begin() + piece.box;
-    return {{at, at + row.rank}, {at + row.rank, at + 2 * row.rank}};
+    return {{at, at + row.rank}, {at + row.rank, at + row.rank + row.rank}};
   }
 };
 

@@ -63,7 +63,25 @@ Piece get_piece(In& in, size_t rank) {
 
 Status refuse() { return fail(Code::kCorrupt, "serialized catalogue is damaged"); }
 
-Status get_tensors(In& in, CatalogBuilder& builder, size_t objects, size_t encodings, uint64_t literal_bytes) {
+/// What a piece may point to.
+struct Bounds {
+  size_t objects, encodings;
+  uint64_t literal_bytes;
+};
+
+bool is_sound(const Piece& piece, std::span<const int64_t> shape, const Bounds& bounds) {
+  for (size_t d = 0; d < shape.size(); ++d) {
+    int64_t start = piece.box.start[d], extent = piece.box.extent[d];
+    if (start < 0 || extent < 0 || start > shape[d] || extent > shape[d] - start) return false;
+  }
+  const auto& place = piece.place;
+  if (piece.encoding >= bounds.encodings) return false;
+  if (place.site == Place::kExtent) return place.object < bounds.objects;
+  return place.site != Place::kLiteral ||
+         (place.offset <= bounds.literal_bytes && place.length <= bounds.literal_bytes - place.offset);
+}
+
+Status get_tensors(In& in, CatalogBuilder& builder, const Bounds& bounds) {
   struct Seen {
     uint8_t dtype;
     std::vector<int64_t> shape;
@@ -87,17 +105,7 @@ Status get_tensors(In& in, CatalogBuilder& builder, size_t objects, size_t encod
     seen.push_back({dtype, shape, kept != i});
     for (size_t p = 0; p < pieces && !in.bad; ++p) {
       Piece piece = get_piece(in, shape.size());
-      for (size_t d = 0; d < shape.size() && !in.bad; ++d) {
-        bool within = piece.box.start[d] >= 0 && piece.box.extent[d] >= 0 && piece.box.start[d] <= shape[d] &&
-                      piece.box.extent[d] <= shape[d] - piece.box.start[d];
-        if (!within) return refuse();
-      }
-      const auto& place = piece.place;
-      bool literal_ok = place.site != Place::kLiteral ||
-                        (place.offset <= literal_bytes && place.length <= literal_bytes - place.offset);
-      if (in.bad || piece.encoding >= encodings || (place.site == Place::kExtent && place.object >= objects) ||
-          !literal_ok)
-        return refuse();
+      if (in.bad || !is_sound(piece, shape, bounds)) return refuse();
       SHARDWRIGHT_TRY(builder.add_piece(piece));
     }
   }
@@ -213,7 +221,7 @@ Result<Catalog> Catalog::deserialize(View bytes) {
   }
   size_t encodings = 0;
   SHARDWRIGHT_TRY(get_encodings(in, builder, encodings));
-  SHARDWRIGHT_TRY(get_tensors(in, builder, objects, encodings, literals.size()));
+  SHARDWRIGHT_TRY(get_tensors(in, builder, {objects, encodings, literals.size()}));
   get_values(in, builder);
   if (in.bad) return std::move(refuse().error());
   return builder.build(/*partial=*/true);

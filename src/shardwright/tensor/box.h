@@ -20,7 +20,7 @@ struct Box {
   bool empty() const;
   bool contains(const Box& inner) const;
   bool operator==(const Box&) const = default;
-  auto operator<=>(const Box&) const = default;  ///< by start, then by extent
+  auto operator<=>(const Box&) const = default;  ///< by start, then by extent  NOLINT(modernize-use-nullptr)
   std::string text() const;                      ///< "[0:2, 3:7]"
 };
 
