@@ -1,0 +1,86 @@
+/// The steps of a run on disk: which there are, which are whole, and what broken runs left beside them.
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "shardwright/base/json.h"
+#include "shardwright/manager/retention.h"
+#include "shardwright/manager/step_name.h"
+
+namespace shardwright {
+
+struct Step {
+  StepFacts facts;
+  std::string name;                ///< of its directory, below the root
+  bool complete = false;           ///< proved, see prove_step()
+  std::string proof;               ///< by what; or what is missing
+  uint64_t bytes = 0;              ///< of its files
+  uint64_t shared_bytes = 0;       ///< of those, what other names have too (hard links)
+  Json metadata = Json::object();  ///< what the user gave with it
+};
+
+/// Whether the directory of a step is a checkpoint that was saved to its end, and how that is known. By its own manifest, when it has one: every
+/// file in it is there and as long as it says. Else, as other programs write them: it is marked as committed (a time of commit, or
+/// commit_success.txt), nothing in it has a temporary name, and every tree of arrays in it opens, which holds all its files against its metadata.
+/// An empty directory is no step, whatever its name. Values are not read.
+struct StepProof {
+  bool complete = false;
+  std::string text;
+};
+StepProof prove_step(const std::string& directory);
+
+/// By ascending number. names: how they are called; none: any prefix and padding, "ckpt_000005" and "5" alike. Not an error: no such directory.
+/// Errors: kCorrupt when two names are the same step; those of the system.
+Result<std::vector<Step>> list_steps(const std::string& root, const std::optional<StepNames>& names);
+/// Numbers and names only, without a look into the directories.
+Result<std::vector<std::pair<uint64_t, std::string>>> list_step_names(const std::string& root,
+                                                                      const std::optional<StepNames>& names);
+
+/// The newest one that is proved complete; nullopt when there is none.
+Result<std::optional<Step>> latest_step(const std::string& root, const std::optional<StepNames>& names);
+/// "ROOT", "ROOT@100", "ROOT@latest", "ROOT@best:loss", "ROOT@best:accuracy:max" -> its step. A directory that has the whole text as its name is
+/// meant by it. Errors: kNotFound naming the steps that are there.
+struct StepPath {
+  std::string root;
+  Step step;
+};
+Result<StepPath> find_step(const std::string& text);
+
+/// What is no step, and was to become or has been one.
+struct Leftover {
+  std::string name;     ///< below the root
+  std::string what;     ///< "an unfinished save of step 5"
+  bool broken = false;  ///< it has the name of a step, but is not complete
+  bool live = false;    ///< a process that is at it holds its lock, or it changed not long ago: not to be touched
+  uint64_t bytes = 0;
+};
+/// age: what carries no lock (of other programs, and steps that are not complete) counts as live until nothing in it has changed for so long.
+Result<std::vector<Leftover>> list_leftovers(const std::string& root, const std::optional<StepNames>& names,
+                                             std::chrono::seconds age);
+struct PruneOptions {
+  std::chrono::seconds age{3600};
+  bool branches = true;  ///< what ROOT/.branches holds goes too
+  bool broken = true;    ///< and what has a step's name, but is not complete
+  bool dry_run = false;
+};
+/// Removes those that are not live, finishes what can be finished (see write_step); returns what was removed. dry_run: only says so.
+Result<std::vector<Leftover>> prune_steps(const std::string& root, const std::optional<StepNames>& names,
+                                          const PruneOptions& options);
+
+/// Takes a step away: out of sight by one rename, then its files.
+Status remove_step(const std::string& root, const std::string& name);
+/// Never removed by a rule, from now on or no more. Kept in ROOT/.pinned.
+Status pin_step(const std::string& root, const std::string& name, bool pinned);
+
+/// Applies rules to the complete steps, and removes what none keeps, the oldest first. keep: steps that stay, whatever the rules.
+struct Forgotten {
+  std::vector<Step> steps;        ///< the complete ones
+  std::vector<Verdict> verdicts;  ///< as `steps`
+};
+Result<Forgotten> forget_steps(const std::string& root, const std::optional<StepNames>& names,
+                               const Retention& retention, bool dry_run);
+
+}  // namespace shardwright

@@ -1,0 +1,269 @@
+#include "shardwright/manager/write_step.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <filesystem>
+#include <set>
+
+#include "shardwright/base/text.h"
+#include "shardwright/engine/begin.h"
+#include "shardwright/engine/memory_watch.h"
+#include "shardwright/format/orbax_metadata.h"
+#include "shardwright/manager/step_files.h"
+#include "shardwright/manager/tree_files.h"
+#include "shardwright/store/directory.h"
+
+namespace shardwright {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr uint64_t kDefaultShardBytes = 5'000'000'000;
+constexpr std::string_view kTreeHandler =
+    "orbax.checkpoint._src.handlers.standard_checkpoint_handler.StandardCheckpointHandler";
+constexpr std::string_view kJsonHandler =
+    "orbax.checkpoint._src.handlers.json_checkpoint_handler.JsonCheckpointHandler";
+constexpr std::string_view kCommitText = "Checkpoint commit was successful";
+
+/// A transaction as an item sees it: its keys lie in a directory.
+class ItemTransaction : public Transaction {
+ public:
+  ItemTransaction(Transaction& base, std::string directory) : base_(base), directory_(std::move(directory)) {}
+  std::string token() const override { return base_.token(); }
+  Result<std::unique_ptr<Writer>> create(std::string_view key, uint64_t size_bytes) override {
+    return base_.create(directory_ + std::string(key), size_bytes);
+  }
+  Result<std::unique_ptr<Writer>> open(std::string_view key, uint64_t size_bytes) override {
+    return base_.open(directory_ + std::string(key), size_bytes);
+  }
+  Status commit(const Publication&) override { return fail(Code::kInternal, "commit by an item"); }
+
+ private:
+  Transaction& base_;
+  const std::string directory_;
+};
+
+/// What a format calls its checkpoint in a directory; empty for those that are directories themselves.
+std::string default_name(const std::string& format) {
+  if (format == "keras-h5") return "model.weights.h5";
+  if (format == "keras-sharded") return "model.weights.json";
+  return "";
+}
+
+uint64_t now_ns() {
+  return static_cast<uint64_t>(std::chrono::nanoseconds(std::chrono::system_clock::now().time_since_epoch()).count());
+}
+
+bool exists(const std::string& path) {
+  std::error_code error;
+  return fs::exists(path, error);
+}
+
+class StepWriter {
+ public:
+  StepWriter(const std::string& root, const StepNames& names, const StepContent& content, const JobOptions& options)
+      : root_(root), content_(content), options_(options), name_(names.name_of(content.step)), names_(names) {}
+
+  Result<WrittenStep> run(const StepConflict& conflict) {
+    SHARDWRIGHT_TRY(check_conflict(root_, names_, content_.step, conflict));
+    SHARDWRIGHT_TRY(check_files());
+    SHARDWRIGHT_TRY(prepare());
+    SHARDWRIGHT_TRY(detail::make_directories(root_));
+    bool replaces = exists(root_ + "/" + name_);
+    branches_ = conflict.branch && !replaces;
+    std::string under = replaces ? std::string(kFresh) + name_ : name_;
+    if (replaces) SHARDWRIGHT_TRY(detail::remove_tree(root_ + "/" + under));
+    SHARDWRIGHT_ASSIGN(auto store, open_file_store(root_));
+    SHARDWRIGHT_TRY(check_room(*store));
+    {
+      SHARDWRIGHT_ASSIGN(auto begun, begin_in_turn(*store, under, options_));
+      transaction_ = std::move(begun.transaction);
+    }
+    SHARDWRIGHT_TRY(write());
+    if (options_.progress && !options_.progress("sync", 1, 1)) return fail(Code::kAborted, "stopped on request");
+    if (branches_) SHARDWRIGHT_TRY(set_later_steps_aside());
+    SHARDWRIGHT_TRY(transaction_->commit({keys_, {}, {}}));
+    if (replaces) SHARDWRIGHT_TRY(take_place());
+    watch_.sample();
+    written_.step = content_.step;
+    written_.name = name_;
+    written_.tensors = content_.tensors.size();
+    written_.seconds = watch_.seconds();
+    written_.peak_memory_bytes = watch_.peak();
+    return std::move(written_);
+  }
+
+ private:
+  Status check_files() const {
+    std::set<std::string> taken = {std::string(kOrbaxStep), std::string(kManifestName), std::string(kOrbaxCommit)};
+    bool plain = is_safe_relative_path(content_.item) && content_.item.find('/') == content_.item.npos;
+    if (!plain) return fail(Code::kInvalidArgument, "an item needs a plain name").with_found("'" + content_.item + "'");
+    for (const auto& [key, text] : content_.files)
+      if (!is_safe_relative_path(key) || !taken.insert(key).second)
+        return fail(Code::kInvalidArgument, "a file of a step cannot be called so").with_found("'" + key + "'");
+    return {};
+  }
+
+  Status prepare() {
+    format_ = find_format(content_.format);
+    if (format_ == nullptr || format_->draft == nullptr)
+      return fail(Code::kInvalidArgument, "steps cannot be written in this format")
+          .with_found("'" + content_.format + "'")
+          .with_hint("`shardwright formats` says which can be written");
+    WriteOptions write;
+    write.name = default_name(content_.format);
+    write.max_shard_bytes = content_.max_shard_bytes.value_or(format_->can.sharded ? kDefaultShardBytes : kUnknown);
+    write.settings = content_.settings;
+    write.time_ns = time_ns_;
+    SHARDWRIGHT_ASSIGN(draft_, format_->draft(content_.tensors, write));
+    PlanOptions options = options_.plan;
+    options.checksums = true;
+    SHARDWRIGHT_ASSIGN(plan_, plan_write(content_.tensors, *draft_, {}, options));
+    written_.warnings = draft_->warnings();
+    return {};
+  }
+
+  Status check_room(Store& store) const {
+    SHARDWRIGHT_ASSIGN(auto room, store.room(""));
+    if (!room) return {};
+    uint64_t bytes = 0;
+    for (const auto& object : plan_.objects) bytes += object.size == kUnknown ? 0 : object.size;
+    if (room->bytes >= bytes) return {};
+    return fail(Code::kResourceExhausted, "not enough disk space for the step")
+        .at_path(root_)
+        .with_found(format_bytes(room->bytes) + " free")
+        .with_expected(format_bytes(bytes));
+  }
+
+  Status write() {
+    Calls calls = content_.calls;
+    calls.keep_going = [&](uint64_t done, uint64_t total) {
+      watch_.sample();
+      return !options_.progress || options_.progress("save", done, total);
+    };
+    ItemTransaction item(*transaction_, content_.item + "/");
+    SHARDWRIGHT_ASSIGN(auto executed, execute(plan_, {nullptr, draft_.get(), &item}, calls));
+    for (const auto& object : plan_.objects) note(content_.item + "/" + object.key);
+    SHARDWRIGHT_ASSIGN(auto sealed, draft_->seal(executed.receipts));
+    for (const auto& [key, bytes] : sealed) SHARDWRIGHT_TRY(put(content_.item + "/" + key, bytes));
+    for (const auto& [key, text] : content_.files) SHARDWRIGHT_TRY(put(key, view_of(text)));
+    SHARDWRIGHT_TRY(put(std::string(kOrbaxStep), view_of(metadata_text())));
+    SHARDWRIGHT_ASSIGN(std::string manifest, manifest_text(executed.receipts, sealed));
+    SHARDWRIGHT_TRY(put(std::string(kManifestName), view_of(manifest)));
+    return put(std::string(kOrbaxCommit), view_of(kCommitText));
+  }
+
+  void note(std::string key) { keys_.push_back(std::move(key)); }
+
+  Status put(const std::string& key, View bytes) {
+    note(key);
+    return write_object(*transaction_, key, bytes);
+  }
+
+  std::string metadata_text() const {
+    std::map<std::string, std::string> handlers;
+    if (content_.format == "orbax") handlers[content_.item] = kTreeHandler;
+    bool measured = std::ranges::any_of(content_.files, [](const auto& file) { return file.first == kMetricsFile; });
+    if (measured) handlers["metrics"] = kJsonHandler;
+    return orbax_step_text(handlers, time_ns_, content_.metadata);
+  }
+
+  /// Sizes as they are in the staging: of what is visible next, nothing is assumed.
+  Result<std::string> manifest_text(const std::vector<Receipt>& receipts,
+                                    const std::vector<std::pair<std::string, Bytes>>& sealed) {
+    StepManifest manifest{content_.step, {}};
+    for (const auto& key : keys_) {
+      std::error_code error;
+      uint64_t size = fs::file_size(transaction_->token() + "/" + key, error);
+      if (error) return errno_error(error.value(), "cannot look at", transaction_->token() + "/" + key);
+      manifest.files.emplace_back(key, size);
+      written_.bytes += size;
+    }
+    std::ranges::sort(manifest.files);
+    std::vector<StoredSum> stored;
+    for (const auto& receipt : receipts)
+      if (receipt.tensor != kNoTensor && receipt.place.length != 0)
+        stored.push_back(
+            {plan_.objects[receipt.place.object].key, receipt.place.offset, receipt.place.length, receipt.crc32c});
+    bool has_step = std::ranges::any_of(sealed, [](const auto& object) { return object.first == kOrbaxStep; });
+    std::string entry = has_step                 ? std::string(kOrbaxStep)
+                        : !sealed.empty()        ? sealed.back().first
+                        : !plan_.objects.empty() ? plan_.objects.back().key
+                                                 : std::string();
+    return step_manifest_text(manifest, entry, stored);
+  }
+
+  /// Newest first: whatever stops this, no step is missing among those that are left.
+  Status set_later_steps_aside() {
+    SHARDWRIGHT_ASSIGN(auto steps, list_step_names(root_, names_));
+    std::erase_if(steps, [&](const auto& step) { return step.first <= content_.step; });
+    if (steps.empty()) return {};
+    std::string branches = root_ + "/" + std::string(kBranches);
+    uint64_t number = 0;
+    while (exists(fmt::format("{}/{}", branches, number))) ++number;
+    std::string branch = fmt::format("{}/{}", branches, number);
+    SHARDWRIGHT_TRY(detail::make_directories(branch));
+    for (size_t i = steps.size(); i-- > 0;)
+      SHARDWRIGHT_TRY(detail::move_directory(root_ + "/" + steps[i].second, branch + "/" + steps[i].second));
+    written_.warnings.push_back(fmt::format("{} later steps were moved to {}", steps.size(), branch));
+    return {};
+  }
+
+  Status take_place() {
+    std::string fresh = root_ + "/" + std::string(kFresh) + name_, step = root_ + "/" + name_,
+                old = root_ + "/" + std::string(kReplaced) + name_;
+    SHARDWRIGHT_ASSIGN(bool exchanged, detail::exchange_directories(step, fresh));
+    if (exchanged) return detail::remove_tree(fresh);
+    SHARDWRIGHT_TRY(detail::remove_tree(old));
+    SHARDWRIGHT_TRY(detail::move_directory(step, old));
+    SHARDWRIGHT_TRY(detail::move_directory(fresh, step));
+    return detail::remove_tree(old);
+  }
+
+  const std::string& root_;
+  const StepContent& content_;
+  const JobOptions& options_;
+  const std::string name_;
+  const StepNames& names_;
+  const uint64_t time_ns_ = now_ns();
+  MemoryWatch watch_;
+  const Format* format_ = nullptr;
+  std::unique_ptr<Draft> draft_;
+  Plan plan_;
+  std::unique_ptr<Transaction> transaction_;
+  std::vector<std::string> keys_;
+  WrittenStep written_;
+  bool branches_ = false;
+};
+
+}  // namespace
+
+Status check_conflict(const std::string& root, const StepNames& names, uint64_t step, const StepConflict& conflict) {
+  SHARDWRIGHT_TRY(names.check());
+  SHARDWRIGHT_ASSIGN(auto steps, list_step_names(root, names));
+  bool there = std::ranges::any_of(steps, [&](const auto& other) { return other.first == step; });
+  if (there && !conflict.replace)
+    return fail(Code::kAlreadyExists, fmt::format("step {} is there already", step))
+        .at_path(root + "/" + names.name_of(step))
+        .with_hint("force replaces it");
+  // Replacing one step leaves the others alone.
+  if (there || conflict.branch) return {};
+  for (; !steps.empty() && steps.back().first > step; steps.pop_back()) {
+    std::string path = root + "/" + steps.back().second;
+    if (!prove_step(path).complete) continue;  // what a crash left says nothing
+    return fail(Code::kAlreadyExists, fmt::format("a later step than {} is there already", step))
+        .at_path(path)
+        .with_found(fmt::format("step {}", steps.back().first))
+        .with_hint("another directory for another run; or branch: later steps move to .branches");
+  }
+  return {};
+}
+
+Result<WrittenStep> write_step(const std::string& root, const StepNames& names, const StepContent& content,
+                               const StepConflict& conflict, const JobOptions& options) {
+  return StepWriter(root, names, content, options).run(conflict);
+}
+
+}  // namespace shardwright
