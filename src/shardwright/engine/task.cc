@@ -81,6 +81,16 @@ void narrow_to_region(const Plan& plan, const Lane& lane, const Move& move, Geom
   g.to = Catalog::Flat{piece.place, plan.to.encoding(piece.encoding).stored};
 }
 
+/// Where a move into memory, or to a consumer, has one raw stretch to go to.
+void find_flat_target(const Plan& plan, const Lane& lane, const Move& move, Geometry& g) {
+  if (move.segment == kWholeTensor)
+    g.to = plan.to.flat(move.to);
+  else if (g.from)
+    narrow_to_region(plan, lane, move, g);
+  if (g.to && g.to->place.site != Place::kMemory) g.to.reset();
+  if (g.to) g.out = g.to->stored;
+}
+
 }  // namespace
 
 Geometry move_geometry(const Plan& plan, const Lane& lane, const Move& move, const PieceIndex* pieces) {
@@ -101,10 +111,7 @@ Geometry move_geometry(const Plan& plan, const Lane& lane, const Move& move, con
   } else if (first != nullptr) {
     g.in = plan.from.encoding(first->encoding).stored;
   }
-  if (segment == nullptr && whole) g.to = plan.to.flat(move.to);
-  if (segment == nullptr && !whole && g.from) narrow_to_region(plan, lane, move, g);
-  if (g.to && g.to->place.site != Place::kMemory) g.to.reset();
-  if (g.to) g.out = g.to->stored;
+  if (segment == nullptr) find_flat_target(plan, lane, move, g);
   g.line = (whole || g.to) && (segment != nullptr || g.to) && g.from && g.from->place.site != Place::kCall;
   auto elements = static_cast<int64_t>(g.box.elements());
   std::span<const int64_t> extents = g.line ? std::span(&elements, 1) : std::span<const int64_t>(g.box.extent);

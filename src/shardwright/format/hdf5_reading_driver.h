@@ -9,7 +9,7 @@
 
 namespace shardwright {
 
-constexpr size_t kMaxHdf5TextBytes = 64 * 1024;  ///< of an attribute; HDF5's headers hold no more
+constexpr size_t kMaxHdf5TextBytes = 64 * KiB;  ///< of an attribute; HDF5's headers hold no more
 
 /// An HDF5 file opened for reading. Only metadata goes through the library, and no global heap (hdf5_global_heap.h); a cache of 4 KiB blocks (4 MiB) stands between it and the store.
 /// REQUIRES: Hdf5Lock held by the user from open() to destruction.

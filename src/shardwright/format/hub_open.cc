@@ -276,7 +276,7 @@ void set_members(const HubSet& set, const HubLines& index, bool directory, Catal
 
 }  // namespace
 
-Result<Catalog> open_hub_set(Store& store, const HubSet& set, HubLines index, bool directory,
+Result<Catalog> open_hub_set(Store& store, const HubSet& set, const HubLines& index, bool directory,
                              const OpenOptions& options) {
   if (auto missing = index.missing(set); !missing.empty())
     SHARDWRIGHT_TRY(options.report(

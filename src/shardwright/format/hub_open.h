@@ -36,7 +36,7 @@ class HubLines {
 };
 
 /// Errors: kNotFound naming all missing shards; kCorrupt; with findings, all that is wrong is collected and what can be opened is.
-Result<Catalog> open_hub_set(Store& store, const HubSet& set, HubLines index, bool directory,
+Result<Catalog> open_hub_set(Store& store, const HubSet& set, const HubLines& index, bool directory,
                              const OpenOptions& options);
 
 }  // namespace shardwright

@@ -49,7 +49,7 @@ Result<Catalog> open(Store& store, std::string_view at, const OpenOptions& optio
     options.remark(std::move(remark));
     if (!missing.empty()) return open_safetensors_file(store, set.single, directory, options);
   }
-  return open_hub_set(store, set, std::move(*index), directory, options);
+  return open_hub_set(store, set, *index, directory, options);
 }
 
 }  // namespace
