@@ -25,7 +25,7 @@ class KerasDraft : public Draft {
     objects_.push_back({std::move(key), layout.size()});
     layouts_.push_back(std::move(layout));
   }
-  void set_index(std::string key, std::string text) { index_.emplace_back(std::move(key), bytes_of(text)); }
+  void set_index(std::string key, std::string_view text) { index_.emplace_back(std::move(key), bytes_of(text)); }
 
   const Catalog& target() const override { return want_; }
   std::span<const ObjectInfo> objects() const override { return objects_; }

@@ -102,30 +102,35 @@ Error at_path(Error error, Store& store, const std::string& key) {
   return error;
 }
 
+/// The first bytes of each; what cannot be read is an error of its own.
+std::vector<Result<Head>> read_heads(Store& store, std::span<const std::string> keys) {
+  std::vector<Result<Head>> heads;
+  std::vector<ReadOp> ops;
+  for (const auto& key : keys) heads.push_back(begin_head(store, key));
+  for (auto& head : heads)
+    if (head.ok() && !head->bytes.empty()) ops.push_back({head->key, 0, head->bytes});
+  if (store.read(ops).ok()) return heads;
+  // Of a failed batch each file is read alone, to learn which one it was.
+  for (auto& head : heads) {
+    if (!head.ok() || head->bytes.empty()) continue;
+    ReadOp op{head->key, 0, head->bytes};
+    if (auto alone = store.read({&op, 1}); !alone.ok()) head = std::move(alone.error());
+  }
+  return heads;
+}
+
 }  // namespace
 
 Status read_safetensors_files(Store& store, std::span<const std::string> keys, uint64_t header_cap,
                               const std::function<Status(Result<SafetensorsFile>)>& each) {
   for (; !keys.empty(); keys = keys.subspan(std::min(kBatch, keys.size()))) {
     auto batch = keys.first(std::min(kBatch, keys.size()));
-    std::vector<Result<Head>> heads;
-    std::vector<ReadOp> ops;
-    for (const auto& key : batch) heads.push_back(begin_head(store, key));
-    for (auto& head : heads)
-      if (head.ok() && !head->bytes.empty()) ops.push_back({head->key, 0, head->bytes});
-    bool together = store.read(ops).ok();
+    auto heads = read_heads(store, batch);
     for (size_t i = 0; i < batch.size(); ++i) {
-      auto& head = heads[i];
-      // Of a failed batch each file is read alone, to learn which one it was.
-      if (head.ok() && !together && !head->bytes.empty()) {
-        ReadOp op{head->key, 0, head->bytes};
-        if (auto alone = store.read({&op, 1}); !alone.ok()) head = std::move(alone.error());
-      }
-      auto file = head.ok() ? parse_file(store, std::move(*head), header_cap)
-                            : Result<SafetensorsFile>(std::move(head.error()));
+      auto file = heads[i].ok() ? parse_file(store, std::move(*heads[i]), header_cap)
+                                : Result<SafetensorsFile>(std::move(heads[i].error()));
       if (!file.ok()) file = at_path(std::move(file.error()), store, batch[i]);
       SHARDWRIGHT_TRY(each(std::move(file)));
-      if (heads[i].ok()) heads[i]->bytes = {};
     }
   }
   return {};

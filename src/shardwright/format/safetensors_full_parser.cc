@@ -181,14 +181,10 @@ bool SafetensorsFullParser::end_object() {
 
 bool SafetensorsFullParser::end_array() {
   --depth_;
-  if (where_ == kShape) {
-    where_ = kInfo;
-  } else if (where_ == kOffsets) {
-    if (offsets_ != 2) return refuse("data_offsets must be two numbers", fmt::format("{}", offsets_), "[begin, end]");
-    where_ = kInfo;
-  } else if (--inner_ == 0) {
-    where_ = kInfo;  // only fields of a tensor can be ignored arrays; __metadata__ itself is no array
-  }
+  if (where_ == kOffsets && offsets_ != 2)
+    return refuse("data_offsets must be two numbers", fmt::format("{}", offsets_), "[begin, end]");
+  // Beside these two only fields of a tensor that are ignored can be arrays; __metadata__ itself is none.
+  if (where_ == kShape || where_ == kOffsets || --inner_ == 0) where_ = kInfo;
   return true;
 }
 

@@ -47,6 +47,26 @@ struct LastDType {
   }
 };
 
+/// The value of a tensor's field, which has a bit of its own; 0: not as it should be.
+template <class Entry>
+unsigned scan_field(JsonScan& scan, std::string_view key, Entry& entry, LastDType& last) {
+  if (key == "dtype") {
+    std::string_view value;
+    if (!scan.string(value) || !last.find(value)) return 0;
+    entry.dtype = last.dtype;
+    return 1;
+  }
+  if (key == "shape") {
+    if (!scan.symbol('[')) return 0;
+    entry.shape = static_cast<uint32_t>(scan.position());
+    return scan_numbers(scan) ? 2 : 0;
+  }
+  if (key != "data_offsets") return 0;
+  bool both =
+      scan.symbol('[') && scan.number(entry.begin) && scan.symbol(',') && scan.number(entry.end) && scan.symbol(']');
+  return both ? 4 : 0;
+}
+
 template <class Entry>
 bool scan_info(JsonScan& scan, Entry& entry, LastDType& last) {
   if (!scan.symbol('{')) return false;
@@ -54,26 +74,8 @@ bool scan_info(JsonScan& scan, Entry& entry, LastDType& last) {
   do {
     std::string_view key;
     if (!scan.string(key) || !scan.symbol(':')) return false;
-    unsigned field;
-    if (key == "dtype") {
-      field = 1;
-      std::string_view value;
-      if (!scan.string(value) || !last.find(value)) return false;
-      entry.dtype = last.dtype;
-    } else if (key == "shape") {
-      field = 2;
-      if (!scan.symbol('[')) return false;
-      entry.shape = static_cast<uint32_t>(scan.position());
-      if (!scan_numbers(scan)) return false;
-    } else if (key == "data_offsets") {
-      field = 4;
-      bool both = scan.symbol('[') && scan.number(entry.begin) && scan.symbol(',') && scan.number(entry.end) &&
-                  scan.symbol(']');
-      if (!both) return false;
-    } else {
-      return false;
-    }
-    if ((seen & field) != 0) return false;
+    unsigned field = scan_field(scan, key, entry, last);
+    if (field == 0 || (seen & field) != 0) return false;
     seen |= field;
   } while (scan.symbol(','));
   return seen == 7 && scan.symbol('}');
