@@ -124,6 +124,7 @@ const Format* find_format(std::string_view name);
 
 /// The rows; each in its own file.
 extern const Format kSafetensors;   ///< safetensors_format.cc: one file, or the hub's directory layout
+extern const Format kOffload;       ///< offload_format.cc: a folder that accelerate offloads to
 extern const Format kKerasH5;       ///< keras_format.cc: X.weights.h5
 extern const Format kKerasSharded;  ///< keras_format.cc: X.weights.json + X_00000.weights.h5 ...
 extern const Format kKerasArchive;  ///< keras_format.cc: X.keras

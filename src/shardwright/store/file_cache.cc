@@ -44,6 +44,7 @@ Status OpenFile::check_unchanged() const {
 
 std::string FileCache::path_of(std::string_view key) const {
   if (key.empty()) return root_;
+  if (key.front() == '/') return std::string(key);  // attached
   if (root_.empty() || root_ == ".") return std::string(key);
   return root_.back() == '/' ? root_ + std::string(key) : root_ + "/" + std::string(key);
 }

@@ -4,6 +4,9 @@
 #include <atomic>
 #include <cerrno>
 #include <chrono>
+#include <filesystem>
+#include <mutex>
+#include <set>
 
 #include "shardwright/store/file_cache.h"
 #include "shardwright/store/file_list.h"
@@ -33,11 +36,21 @@ class FileStore : public Store {
   std::string describe(std::string_view key) const override { return cache_->path_of(key); }
 
   Result<std::optional<uint64_t>> size(std::string_view key) override {
-    SHARDWRIGHT_TRY(check_key(key));
+    SHARDWRIGHT_TRY(check(key));
     return cache_->size(key);
   }
 
   Status read(std::span<const ReadOp> ops) override;
+
+  Result<std::string> attach(std::string_view path) override {
+    if (path.find('\0') != path.npos) return fail(Code::kInvalidArgument, "path contains a NUL byte");
+    std::error_code error;
+    auto key = std::filesystem::absolute(path, error).string();
+    if (error || path.empty()) return fail(Code::kInvalidArgument, "not a path").with_found("'" + std::string(path) + "'");
+    std::lock_guard lock(attached_mutex_);
+    attached_.insert(key);
+    return key;
+  }
 
   Result<std::vector<std::string>> list(std::string_view prefix) override {
     SHARDWRIGHT_TRY(check_prefix(prefix));
@@ -65,9 +78,18 @@ class FileStore : public Store {
   uint64_t bytes_read() const override { return bytes_read_; }
 
  private:
+  /// Keys of attached files are their absolute paths, which no other key can be.
+  Status check(std::string_view key) const {
+    if (!key.starts_with('/')) return check_key(key);
+    std::lock_guard lock(attached_mutex_);
+    return attached_.contains(key) ? Status() : check_key(key);
+  }
+
   std::shared_ptr<FileCache> cache_;  // shared with transactions: a commit makes it forget
   ReadRules rules_;
   std::atomic<uint64_t> bytes_read_{0};
+  mutable std::mutex attached_mutex_;
+  std::set<std::string, std::less<>> attached_;
 };
 
 Status FileStore::read(std::span<const ReadOp> ops) {
@@ -81,7 +103,7 @@ Status FileStore::read(std::span<const ReadOp> ops) {
   std::vector<FileRange> ranges;
   for (size_t i = 0; i < sorted.size();) {
     std::string_view key = sorted[i]->key;
-    SHARDWRIGHT_TRY(check_key(key));
+    SHARDWRIGHT_TRY(check(key));
     ranges.clear();
     for (; i < sorted.size() && sorted[i]->key == key; ++i) {
       ranges.push_back({sorted[i]->offset, sorted[i]->into.data(), sorted[i]->into.size()});

@@ -4,6 +4,10 @@
 
 namespace shardwright {
 
+Result<std::string> Store::attach(std::string_view path) {
+  return fail(Code::kUnsupported, "this store has no files outside of it").with_found("'" + std::string(path) + "'");
+}
+
 bool has_object(Store& store, std::string_view key) {
   auto size = store.size(key);
   return size.ok() && size->has_value();

@@ -84,6 +84,9 @@ class Store {
   /// Ops in any order, of any keys. Neighbours in file and gaps up to the store's merge limit are read in one call; gap bytes are dropped.
   /// Errors: kNotFound; kCorrupt when the object is shorter than a range; kAborted when it changed since it was pinned. Zero ops: fine.
   virtual Status read(std::span<const ReadOp> ops) = 0;
+  /// A key for a file outside of the root, by its path (from the working directory where it is relative): for those whose place an index
+  /// gives. It is read and described as any other, never listed or written, and need not be there. kUnsupported: a store without such files.
+  virtual Result<std::string> attach(std::string_view path);
   /// Keys of objects below `prefix` ("" or "dir/"), whole paths, sorted; not links to directories, not what transactions left.
   virtual Result<std::vector<std::string>> list(std::string_view prefix) = 0;
   /// Begins a set of objects in directory `under` ("" = the root itself). Finishes or drops first what a crash left there.
