@@ -118,8 +118,9 @@ def _of_lazy(name: str, tensor: Tensor) -> Source:
 
 
 def write(sources: list[Source], ties: Mapping[str, str], values: Mapping[str, str], request: Mapping[str, Any], memory: int | str,
-          threads: int, progress: Progress, ranks: Ranks | None = None) -> CopySummary:
-    """save() by its parts: values are JSON texts by key ("metadata", "keras.names"), request has the fields of CopyRequest."""
+          threads: int, progress: Progress, ranks: Ranks | None = None, side_files: Iterable[tuple[str, str]] = ()) -> CopySummary:
+    """save() by its parts: values are JSON texts by key ("metadata", "keras.names"), request has the fields of CopyRequest, side_files are
+    names in a target directory and absolute paths."""
     spread = next((s.name for s in sources if s.spread), None)
     if spread is not None and ranks is None:
         ranks = required_ranks(f"tensor '{spread}'")
@@ -136,4 +137,4 @@ def write(sources: list[Source], ties: Mapping[str, str], values: Mapping[str, s
     fill = Filler(sources) if any(s.producer is not None for s in sources) else None
     with reporting(progress) as report:
         return CopySummary(**_core.write(given, pairs, list(values.items()), dict(request), fill, budget_bytes, threads, report,
-                                         None if ranks is None else ranks._core))
+                                         None if ranks is None else ranks._core, list(side_files)))

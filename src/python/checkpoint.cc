@@ -76,6 +76,16 @@ nb::object value_of(const Checkpoint& checkpoint, const nb::str& key) {
   return nb::bytes(value->data.data(), value->data.size());
 }
 
+nb::object extent_of(const Checkpoint& checkpoint, size_t id) {
+  const Catalog& catalog = checkpoint.catalog;
+  if (id >= catalog.size()) throw nb::index_error("no such tensor id");
+  auto flat = catalog.flat(catalog.same_as(static_cast<TensorId>(id)));
+  if (!flat || flat->place.site != Place::kExtent) return nb::none();
+  const auto& object = catalog.objects()[flat->place.object];
+  return nb::make_tuple(to_str(checkpoint.store->describe(object.key)), object.size, flat->place.offset,
+                        flat->place.length, to_str(dtype_row(flat->stored).numpy_name));
+}
+
 nb::dict info_of(const Checkpoint& checkpoint) {
   const Catalog& catalog = checkpoint.catalog;
   nb::dict dtypes, out;
@@ -182,6 +192,10 @@ void bind_class(nb::module_& module) {
             return out;
           },
           nb::sig("def side_files(self) -> list[str]"))
+      .def("extent", extent_of, nb::arg("id"),
+           nb::sig("def extent(self, id: int) -> tuple[str, int, int, int, str] | None"),
+           "Path and bytes of the one file that holds the tensor, raw and in C order: offset, length, stored dtype. "
+           "None: it is stored otherwise.")
       .def("info", info_of, nb::sig("def info(self) -> dict[str, typing.Any]"))
       .def("value", value_of, nb::sig("def value(self, key: str) -> str | bytes | None"),
            "A value that is no tensor: JSON text, or bytes. 'metadata', 'keras.names'.")

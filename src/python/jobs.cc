@@ -127,6 +127,7 @@ CopyRequest copy_request_of(const nb::dict& fields) {
   take(fields, "exclude", request.select.exclude);
   take(fields, "rename", request.select.rename);
   take(fields, "settings", request.settings);
+  take(fields, "replaces", request.replaces);
   std::string dtype;
   take(fields, "dtype", dtype);
   if (!dtype.empty()) request.select.dtype = unwrap(parse_dtype(dtype));

@@ -6,6 +6,7 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <map>
 #include <optional>
 #include <utility>
 
@@ -24,6 +25,9 @@ namespace {
 using Extents = std::vector<int64_t>;
 /// A box of a tensor in memory of the caller: start, extent, address of its first element, strides in elements, big-endian.
 using MemoryPiece = std::tuple<Extents, Extents, uint64_t, Extents, bool>;
+/// A whole tensor in a file: its absolute path, the file's bytes, offset of the first element and bytes from there to the last, the stored
+/// dtype, strides in elements (none: C order).
+using FilePiece = std::tuple<std::string, uint64_t, uint64_t, uint64_t, std::string, Extents>;
 /// What is to be read: tensor id, dtype wanted, where to.
 using Wanted = std::tuple<size_t, std::string, std::vector<MemoryPiece>>;
 
@@ -34,6 +38,16 @@ Status add_pieces(CatalogBuilder& builder, DType dtype, const std::vector<Memory
     SHARDWRIGHT_TRY(builder.add_piece({box, place, builder.add_encoding({dtype, big_endian}), strides}));
   }
   return {};
+}
+
+Status add_file_piece(CatalogBuilder& builder, std::map<std::string, ObjectId>& files, const Extents& shape,
+                      const FilePiece& piece) {
+  const auto& [path, file_bytes, offset, length, stored, strides] = piece;
+  auto [at, fresh] = files.try_emplace(path, 0);
+  if (fresh) at->second = builder.add_object({path, file_bytes});
+  SHARDWRIGHT_ASSIGN(DType dtype, parse_dtype(stored));
+  Place place{Place::kExtent, -1, at->second, offset, length};
+  return builder.add_piece({Box::whole(shape), place, builder.add_encoding({dtype}), strides});
 }
 
 /// The caller's memory as a target.
@@ -111,11 +125,14 @@ void read_whole(const Checkpoint& checkpoint, const std::vector<size_t>& ids, co
   });
 }
 
-/// The caller's memory and producers as a source. given: (name, dtype, shape, where); where: the address of all of it, in C order; or
-/// its pieces; None: a producer makes it.
+/// The caller's memory, files and producers as a source. given: (name, dtype, shape, where); where: the address of all of it, in C order; or
+/// its pieces; a FilePiece; None: a producer makes it. side_files: (name, absolute path).
 Result<Catalog> source_of(const nb::list& given, const std::vector<std::pair<size_t, size_t>>& ties,
-                          const std::vector<std::pair<std::string, std::string>>& values, bool partial) {
+                          const std::vector<std::pair<std::string, std::string>>& values,
+                          const std::vector<std::pair<std::string, std::string>>& side_files, bool partial) {
   CatalogBuilder builder;
+  std::map<std::string, ObjectId> files;
+  for (const auto& [name, path] : side_files) builder.add_side_file({name, path});
   nb::object dtype_name;
   DType dtype = DType::kU8;
   for (nb::handle row : given) {
@@ -138,6 +155,10 @@ Result<Catalog> source_of(const nb::list& given, const std::vector<std::pair<siz
       SHARDWRIGHT_TRY(add_pieces(builder, dtype, nb::cast<std::vector<MemoryPiece>>(where)));
       continue;
     }
+    if (nb::isinstance<nb::tuple>(where)) {
+      SHARDWRIGHT_TRY(add_file_piece(builder, files, shape, nb::cast<FilePiece>(where)));
+      continue;
+    }
     Place place{where.is_none() ? Place::kCall : Place::kMemory, -1, 0, 0, *bytes};
     if (!where.is_none()) place.offset = nb::cast<uint64_t>(where);
     SHARDWRIGHT_TRY(builder.add_flat(place, dtype));
@@ -150,10 +171,11 @@ Result<Catalog> source_of(const nb::list& given, const std::vector<std::pair<siz
 /// produce(id, start, extent, into): fills the bytes `into` with a box of tensor `id`, C order, little-endian.
 nb::dict write(const nb::list& given, const std::vector<std::pair<size_t, size_t>>& ties,
                const std::vector<std::pair<std::string, std::string>>& values, const nb::dict& request_fields,
-               nb::object produce, uint64_t memory_bytes, int threads, nb::object progress, Ranks* ranks) {
+               nb::object produce, uint64_t memory_bytes, int threads, nb::object progress, Ranks* ranks,
+               const std::vector<std::pair<std::string, std::string>>& side_files) {
   CopyRequest request = copy_request_of(request_fields);
   // Needs the GIL: names are Python's.
-  Result<Catalog> source = source_of(given, ties, values, /*partial=*/ranks != nullptr);
+  Result<Catalog> source = source_of(given, ties, values, side_files, /*partial=*/ranks != nullptr);
   if (ranks == nullptr && !source.ok()) throw Raised(std::move(source.error()));
   LongWork work(std::move(progress), memory_bytes, threads);
   Calls calls;
@@ -229,10 +251,12 @@ void bind_transfer(nb::module_& module) {
   module.def("write", write, nb::arg("tensors"), nb::arg("ties"), nb::arg("values"), nb::arg("request"),
              nb::arg("produce").none(), nb::arg("memory_bytes"), nb::arg("threads"), nb::arg("progress").none(),
              nb::arg("ranks").none() = nb::none(),
+             nb::arg("side_files") = std::vector<std::pair<std::string, std::string>>(),
              nb::sig("def write(tensors: list[typing.Any], ties: list[tuple[int, int]], values: list[tuple[str, str]], "
                      "request: dict[str, object], produce: object, memory_bytes: int, threads: int, progress: object, "
-                     "ranks: Ranks | None = None) -> dict[str, typing.Any]"),
-             "Writes a checkpoint from memory of the caller and from produce(id, start, extent, into); with ranks, all "
+                     "ranks: Ranks | None = None, side_files: list[tuple[str, str]] = ...) -> dict[str, typing.Any]"),
+             "Writes a checkpoint from memory of the caller, from files, and from produce(id, start, extent, into); "
+             "with ranks, all "
              "of them one "
              "checkpoint, each what it holds.");
   module.def("refuse_write", refuse_write, nb::arg("ranks"), nb::arg("why"));

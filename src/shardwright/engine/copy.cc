@@ -12,6 +12,7 @@
 #include "shardwright/engine/part.h"
 #include "shardwright/engine/save_ranks.h"
 #include "shardwright/engine/select.h"
+#include "shardwright/engine/source_files.h"
 #include "shardwright/engine/target.h"
 
 namespace shardwright {
@@ -34,7 +35,7 @@ class Copy {
   /// From memory and calls: a source without format, path and objects.
   Result<CopySummary> run(const Catalog& tensors, const Calls& calls) {
     source_.catalog = tensors;
-    source_.store = open_memory_store();
+    SHARDWRIGHT_ASSIGN(source_.store, open_source_files(tensors));
     calls_.produce = calls.produce;
     return run_from_source();
   }

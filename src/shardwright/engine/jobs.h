@@ -45,6 +45,9 @@ struct CopyRequest {
   bool strict = false, overwrite = false, dry_run = false, manifest = false;
   std::vector<std::pair<std::string, std::string>> settings{};  ///< WriteOptions::settings
   uint64_t time_ns = 0;                                         ///< WriteOptions::time_ns
+  /// Into a directory: files of the format, by which readers begin ("model.safetensors"); what they are the entry points of is replaced, and nothing else.
+  /// Empty: whatever a reader of the directory may begin with, in any format.
+  std::vector<std::string> replaces{};
   Selection select{};
   /// Only this part is written: local shapes, with each tensor's whole shape and start in the metadata "shardwright.part" (see part.h).
   std::optional<DevicePart> part{};
@@ -62,7 +65,8 @@ struct CopySummary {
 /// formats and engine. Target onto its own source is a replacement in place. Nothing is written before every check has passed.
 Result<CopySummary> copy_checkpoint(const CopyRequest& request, const JobOptions& options);
 /// Writes what is in memory, or made by calls: a copy from a catalogue of kMemory and kCall pieces instead of a path. request.source is
-/// only repeated in the summary. Calls::produce is called tensor by tensor, in the order of the files to be written; calls.keep_going is
+/// only repeated in the summary. Tensors may lie in files as well: the keys of objects are absolute paths then, with the sizes that the files
+/// have, and may be those of the set that is replaced. Side files likewise. Calls::produce is called tensor by tensor, in the order of the files to be written; calls.keep_going is
 /// not looked at (see JobOptions::progress). The target may be what the calls read from: it is replaced when all is written.
 Result<CopySummary> save_tensors(const Catalog& tensors, const Calls& calls, const CopyRequest& request,
                                  const JobOptions& options);

@@ -132,6 +132,8 @@ class RankSave {
   /// Everybody's tensors, and what is to become of them: the same on every rank.
   Status gather() {
     Status checked;
+    if (!mine_.objects().empty())
+      checked = fail(Code::kUnsupported, "tensors that lie in files are saved by one process");
     if (request_.part) checked = fail(Code::kInvalidArgument, "ranks save the whole, not one device's part");
     SHARDWRIGHT_TRY(agree(comm_, checked, soon()));
     SHARDWRIGHT_ASSIGN(auto requests, comm_.all_gather(bytes_of_request(request_), soon()));

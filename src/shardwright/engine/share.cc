@@ -30,6 +30,7 @@ class Merger {
     for (const auto& catalog : by_rank_)
       for (const auto& key : catalog.value_keys())
         if (values_.insert(key).second) builder_.set_value(key, *catalog.value(key));
+    for (const auto& file : by_rank_[0].side_files()) builder_.add_side_file(file);
     auto merged = builder_.build();
     if (merged.ok() || merged.error().code != Code::kCorrupt) return merged;
     merged.error().code = Code::kInvalidArgument;  // no file says so: the ranks do

@@ -79,18 +79,18 @@ std::vector<std::string> places_in(const Target& target) {
 }
 
 /// The sets at the target now, entry points first.
-void find_old_sets(Target& target, Store& store) {
+void find_old_sets(Target& target, const CopyRequest& request, Store& store) {
   std::vector<std::string> entries, others;
   auto add = [&](std::vector<std::string>& to, const std::string& member) {
     if (std::ranges::find(entries, member) == entries.end() && std::ranges::find(others, member) == others.end())
       to.push_back(member);
   };
-  for (const auto& place : places_in(target)) {
+  for (const auto& place : request.replaces.empty() ? places_in(target) : request.replaces) {
     if (!place.empty()) {
       auto size = store.size(place);
       if (!size.ok() || !*size) continue;
     }
-    const Format* format = sniff_format(store, place);
+    const Format* format = request.replaces.empty() ? sniff_format(store, place) : target.format;
     if (format == nullptr && !place.empty() && place == target.name) format = target.format;
     if (format == nullptr) continue;
     target.exists = true;
@@ -107,12 +107,12 @@ void find_old_sets(Target& target, Store& store) {
 }
 
 /// What stands at the target now, and whether it is the source's own.
-void look_at_old_sets(Target& target, const Checkpoint& source, const fs::path& directory) {
+void look_at_old_sets(Target& target, const CopyRequest& request, const Checkpoint& source, const fs::path& directory) {
   std::error_code error;
   if (!fs::is_directory(directory, error)) return;
   auto store = open_file_store(directory.string());
   if (!store.ok()) return;
-  find_old_sets(target, **store);
+  find_old_sets(target, request, **store);
   if (!target.exists || source.format == nullptr) return;  // memory is never the target
   // The same set, both ways: one shard of it, or a file that two sets share by a link, is not the source itself.
   auto own = source.format->members(*source.store, source.at);
@@ -200,7 +200,7 @@ Result<Target> resolve_target(const CopyRequest& request, const Checkpoint& sour
   target.directory = target.is_directory ? absolute.filename().string() : "";
   SHARDWRIGHT_ASSIGN(target.store, open_file_store(parent.string()));
   SHARDWRIGHT_ASSIGN(target.recovered, target.store->recover(target.directory));
-  look_at_old_sets(target, source, target.is_directory ? absolute : parent);
+  look_at_old_sets(target, request, source, target.is_directory ? absolute : parent);
   if (target.exists && !target.own_source && !request.overwrite)
     return fail(Code::kAlreadyExists, "a checkpoint is there already")
         .at_path(request.target)

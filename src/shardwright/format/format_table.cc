@@ -7,7 +7,7 @@ namespace shardwright {
 namespace {
 
 // Order matters where two rows are equally sure.
-constexpr std::array<const Format*, 8> kTable = {&kOffload,  &kSafetensors, &kKerasSharded, &kKerasArchive,
+constexpr std::array<const Format*, 8> kTable = {&kOffload, &kSafetensors, &kKerasSharded, &kKerasArchive,
                                                  &kKerasH5, &kOrbax,       &kZarr,         &kHdf5};
 
 }  // namespace

@@ -11,6 +11,7 @@
 namespace shardwright {
 namespace {
 
+constexpr std::string_view kIndexMiddle = ".safetensors.index", kJson = ".json";
 constexpr std::string_view kStandardIndex = "model.safetensors.index.json", kStandardFile = "model.safetensors";
 
 /// Names directly in the directory, without those that begin with a dot.
@@ -30,17 +31,26 @@ std::string enumerate(const std::vector<std::string>& names) {
 
 }  // namespace
 
+bool is_hub_index_name(std::string_view name) {
+  auto at = name.rfind(kIndexMiddle);
+  return at != name.npos && name.ends_with(kJson) && name.find('/', at) == name.npos &&
+         at + kIndexMiddle.size() + kJson.size() <= name.size();
+}
+
 std::string HubSet::stem() const {
   auto name = std::string_view(index).substr(prefix.size());
-  name.remove_suffix(std::min(name.size(), kHubIndexEnding.size()));
-  return std::string(name);
+  auto at = name.rfind(kIndexMiddle);
+  if (at == name.npos) return "";
+  auto variant = name.substr(at + kIndexMiddle.size());
+  variant.remove_suffix(std::min(variant.size(), kJson.size()));
+  return std::string(name.substr(0, at)) + std::string(variant);
 }
 
 Result<HubSet> find_hub_set(Store& store, std::string_view at) {
   HubSet set;
   if (!at.empty()) {
     set.prefix = at.substr(0, at.rfind('/') + 1);
-    (at.ends_with(kHubIndexEnding) ? set.index : set.single) = at;
+    (is_hub_index_name(at) ? set.index : set.single) = at;
     return set;
   }
   if (has_object(store, kStandardIndex)) set.index = kStandardIndex;

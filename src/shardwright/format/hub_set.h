@@ -14,12 +14,15 @@ namespace shardwright {
 
 inline constexpr std::string_view kSafetensorsEnding = ".safetensors", kHubIndexEnding = ".safetensors.index.json";
 
+/// "X.safetensors.index.json", or with a variant as transformers names it, "X.safetensors.index.fp16.json".
+bool is_hub_index_name(std::string_view name);
+
 /// Keys in the store; empty where there is none.
 struct HubSet {
   std::string prefix;  ///< directory of the set: "" or "dir/"
   std::string index;
   std::string single;  ///< the whole checkpoint in one file; beside an index: what other loaders may prefer
-  /// "model" of "model.safetensors.index.json".
+  /// "model" of "model.safetensors.index.json"; "model.fp16" of "model.safetensors.index.fp16.json".
   std::string stem() const;
 };
 

@@ -25,8 +25,8 @@ Confidence sniff(Store& store, std::string_view at) {
   ReadOp op{kOffloadIndex, 0, head};
   if (!store.read({&op, 1}).ok() || !looks_like_offload_index(text_of(head))) return Confidence::kNo;
   // A model of the standard name in the same directory is what the directory is about.
-  bool model = at.empty() &&
-               (has_object(store, "model.safetensors.index.json") || has_object(store, "model.safetensors"));
+  bool model =
+      at.empty() && (has_object(store, "model.safetensors.index.json") || has_object(store, "model.safetensors"));
   return model ? Confidence::kMagic : Confidence::kCertain;
 }
 
@@ -35,7 +35,8 @@ Result<std::vector<OffloadEntry>> read_index(Store& store, const OpenOptions& op
     if (error.path.empty()) error.path = store.describe(kOffloadIndex);
     return error;
   };
-  SHARDWRIGHT_ASSIGN(auto text, read_object(store, kOffloadIndex, std::min(kMaxOffloadIndex, options.max_metadata_bytes)));
+  SHARDWRIGHT_ASSIGN(auto text,
+                     read_object(store, kOffloadIndex, std::min(kMaxOffloadIndex, options.max_metadata_bytes)));
   auto entries =
       parse_offload_index(text_of(text), [&](Error error) { return options.report(place(std::move(error))); });
   if (!entries.ok()) return place(std::move(entries.error()));
@@ -79,8 +80,11 @@ class PointedFiles {
       auto tensor = [&](const SafetensorsEntry& found) -> Status {
         auto want = kept.wanted.find(found.name);
         if (want != kept.wanted.end())
-          want->second = Found{object, found.dtype, {found.shape.begin(), found.shape.end()},
-                               file->data_begin() + found.begin, found.end - found.begin};
+          want->second = Found{object,
+                               found.dtype,
+                               {found.shape.begin(), found.shape.end()},
+                               file->data_begin() + found.begin,
+                               found.end - found.begin};
         return {};
       };
       return file->visit(store_, tensor, [&](Error error) { return options_.report(std::move(error)); });
@@ -185,7 +189,8 @@ class Opening {
     SHARDWRIGHT_ASSIGN(const auto* found, pointed_.find(entry));
     if (found == nullptr) return {};
     DType dtype = entry.dtype.value_or(found->stored);
-    if (dtype != found->stored && (dtype_row(dtype).kind != Kind::kFloat || dtype_row(found->stored).kind != Kind::kFloat))
+    if (dtype != found->stored &&
+        (dtype_row(dtype).kind != Kind::kFloat || dtype_row(found->stored).kind != Kind::kFloat))
       return fail(Code::kUnsupported, "the index asks for a cast that is none of floating types")
           .with_found(std::string(dtype_row(found->stored).name))
           .with_expected(std::string(dtype_row(dtype).name));

@@ -45,10 +45,10 @@ TEST(OffloadFormat, ReadsFilesAndPointers) {
   EXPECT_EQ(sniff_format(*store, "index.json"), &kOffload);
   auto catalog = kOffload.open(*store, "", {});
   ASSERT_TRUE(catalog.ok()) << catalog.error().text();
-  std::vector<std::string> expected = {
-      "a F32 [2, 3] a.dat@0+24",   "scalar I64 [] scalar.dat@0+8",      "none BF16 [0, 4] none.dat@0+0",
-      "e4m3 F8_E4M3 [5] e4m3.dat@0+5", "w F32 [2] m.safetensors@120+4", "same F32 [2] = w",
-      "raw BF16 [2] m.safetensors@120+4", "x U8 [1] m.safetensors@124+1"};
+  std::vector<std::string> expected = {"a F32 [2, 3] a.dat@0+24",          "scalar I64 [] scalar.dat@0+8",
+                                       "none BF16 [0, 4] none.dat@0+0",    "e4m3 F8_E4M3 [5] e4m3.dat@0+5",
+                                       "w F32 [2] m.safetensors@120+4",    "same F32 [2] = w",
+                                       "raw BF16 [2] m.safetensors@120+4", "x U8 [1] m.safetensors@124+1"};
   EXPECT_EQ(lines_of(*catalog), expected);
   EXPECT_EQ(catalog->flat(*catalog->find("w"))->stored, DType::kBF16) << "readers cast";
   EXPECT_EQ(kOffload.members(*store, ""),

@@ -37,7 +37,8 @@ struct OffloadEntry {
 /// In order. What is wrong with one entry goes to `report`: an error it returns ends the parse, ok skips the entry. Unknown members are ignored.
 /// Errors: kCorrupt (no JSON object of objects, a name twice, no dtype or shape, negative or fractional extents), kUnsupported (dtype).
 /// Memory about 10 x text; callers cap the text.
-Result<std::vector<OffloadEntry>> parse_offload_index(std::string_view text, const std::function<Status(Error)>& report);
+Result<std::vector<OffloadEntry>> parse_offload_index(std::string_view text,
+                                                      const std::function<Status(Error)>& report);
 
 /// Whether a text begins as such an index does: an object whose first member is an object with "dtype", "shape" or "safetensors_file".
 bool looks_like_offload_index(std::string_view first_bytes);

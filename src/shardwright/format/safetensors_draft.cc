@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 
 #include "shardwright/base/json.h"
 #include "shardwright/base/text.h"
@@ -17,6 +18,7 @@ namespace {
 
 using Metadata = std::vector<std::pair<std::string, std::string>>;
 constexpr uint64_t kHubIndexLimit = 10 * MiB;
+constexpr std::string_view kStoragesKey = "safetensors.storages";
 
 class SafetensorsDraft : public Draft {
  public:
@@ -24,6 +26,7 @@ class SafetensorsDraft : public Draft {
                                              const WriteOptions& options) {
     auto draft = std::unique_ptr<SafetensorsDraft>(new SafetensorsDraft(limits, want));
     SHARDWRIGHT_TRY(draft->check_names());
+    SHARDWRIGHT_TRY(draft->take_settings(options));
     SHARDWRIGHT_TRY(draft->take_metadata());
     SHARDWRIGHT_TRY(draft->cut(options));
     draft->place();
@@ -57,14 +60,20 @@ class SafetensorsDraft : public Draft {
     std::vector<std::pair<std::string, Bytes>> out;
     if (index_name_.empty()) return out;
     Json metadata = Json::object();
+    if (total_parameters_) metadata["total_parameters"] = *total_parameters_;
     metadata["total_size"] = total_bytes_;
     for (const auto& [key, value] : metadata_.items())
-      if (key != "format" && key != "total_size") metadata[key] = value;
+      if (key != "format" && key != "total_size" && !total_parameters_) metadata[key] = value;
     for (const auto& [alias, kept] : notes_) metadata[alias] = kept;
     HubIndexWriter writer(metadata);
+    std::vector<std::pair<std::string_view, std::string_view>> lines;
     for (size_t i = 0; i < shards_.size(); ++i)
-      for (TensorId id : shards_[i]) writer.add(want_.spec(id).name, objects_[i].key);
-    out.emplace_back(index_name_, writer.finish());
+      for (TensorId id : shards_[i]) lines.emplace_back(want_.spec(id).name, objects_[i].key);
+    if (total_parameters_) std::sort(lines.begin(), lines.end());
+    for (const auto& [name, file] : lines) writer.add(name, file);
+    Bytes text = writer.finish();
+    if (total_parameters_) text.push_back(std::byte{'\n'});
+    out.emplace_back(index_name_, std::move(text));
     return out;
   }
   std::vector<ObjectInfo> sealed() const override {
@@ -89,10 +98,46 @@ class SafetensorsDraft : public Draft {
     return {};
   }
 
+  Status take_settings(const WriteOptions& options) {
+    for (const auto& [name, value] : options.settings) {
+      if (name == "variant" && options.name.empty() && is_safe_relative_path(value) && value.find('/') == value.npos) {
+        variant_ = "." + value;
+      } else if (name == "total_parameters" && !value.empty() && value.size() < 20 &&
+                 std::ranges::all_of(value, [](char c) { return c >= '0' && c <= '9'; })) {
+        total_parameters_ = std::stoull(value);
+      } else {
+        return fail(Code::kInvalidArgument, "not an option of safetensors")
+            .with_found(name + "=" + value)
+            .with_expected("variant=NAME, for a directory; total_parameters=COUNT");
+      }
+    }
+    return {};
+  }
+
+  /// Per tensor the number of its storage and the bytes of that; null: its own.
+  Status take_storages(const std::vector<TensorId>& ids, std::vector<ShardItem>& items) const {
+    const Value* value = want_.value(kStoragesKey);
+    if (value == nullptr) return {};
+    SHARDWRIGHT_ASSIGN(auto storages, parse_json(value->data));
+    auto wrong = fail(Code::kInvalidArgument, "storages are a list of [number, bytes], one for each tensor");
+    if (!storages.is_array() || storages.size() != want_.size()) return wrong;
+    for (size_t i = 0; i < ids.size(); ++i) {
+      const Json& storage = storages[ids[i]];
+      if (storage.is_null()) continue;
+      if (!storage.is_array() || storage.size() != 2 || !storage[0].is_number_unsigned() ||
+          !storage[1].is_number_unsigned() || storage[0].get<uint64_t>() >= kNoStorage)
+        return wrong;
+      items[i].storage = storage[0].get<uint32_t>();
+      items[i].bytes = storage[1].get<uint64_t>();
+    }
+    return {};
+  }
+
   /// User metadata without what follows from the tensors, and the notes that say what is tied to what.
   Status take_metadata() {
     for (const auto& key : want_.value_keys())
-      if (key != "metadata") warnings_.push_back(fmt::format("safetensors has no place for '{}'; it is left out", key));
+      if (key != "metadata" && key != kStoragesKey)
+        warnings_.push_back(fmt::format("safetensors has no place for '{}'; it is left out", key));
     if (const Value* value = want_.value("metadata")) {
       SHARDWRIGHT_ASSIGN(metadata_, parse_json(value->data));
       if (!metadata_.is_object()) return fail(Code::kInvalidArgument, "metadata is not a JSON object");
@@ -116,7 +161,7 @@ class SafetensorsDraft : public Draft {
     // transformers refuses a file without it; mlx and tf files keep theirs.
     auto format = metadata_.find("format");
     Metadata out = {{"format", format != metadata_.end() && format->is_string() ? format->get<std::string>() : "pt"}};
-    if (!index_name_.empty()) return out;
+    if (!index_name_.empty() && !total_parameters_) return out;
     for (const auto& [key, value] : metadata_.items())
       if (key != "format") out.emplace_back(key, value.is_string() ? value.get<std::string>() : json_text(value));
     out.insert(out.end(), notes_.begin(), notes_.end());
@@ -130,7 +175,8 @@ class SafetensorsDraft : public Draft {
       return fail(Code::kInvalidArgument, "not a name for an index")
           .with_found(options.name)
           .with_expected("a name that ends in " + std::string(kHubIndexEnding));
-    std::string stem = index ? options.name.substr(0, options.name.size() - kHubIndexEnding.size()) : "model";
+    std::string stem =
+        (index ? options.name.substr(0, options.name.size() - kHubIndexEnding.size()) : "model") + variant_;
     std::vector<TensorId> ids;
     std::vector<ShardItem> items;
     for (TensorId id = 0; id < want_.size(); ++id) {
@@ -144,6 +190,7 @@ class SafetensorsDraft : public Draft {
     ShardLimits limits;
     if (index || directory)
       limits = {options.max_shard_bytes, limits_.header_bytes - std::min<uint64_t>(limits_.header_bytes, KiB)};
+    SHARDWRIGHT_TRY(take_storages(ids, items));
     auto assigned = assign_shards(items, limits);
     if (assigned.shards.empty()) assigned.shards.emplace_back();  // a checkpoint of no tensors is a file all the same
     if (!index && !directory && options.max_shard_bytes != kUnknown && assigned.total_bytes > options.max_shard_bytes)
@@ -158,7 +205,9 @@ class SafetensorsDraft : public Draft {
           fmt::format("more shards than by size alone: no header may be longer than {} bytes", limits_.header_bytes));
     size_t count = assigned.shards.size();
     total_bytes_ = assigned.total_bytes;
-    if (index || count > 1) index_name_ = stem + std::string(kHubIndexEnding);
+    if (index || count > 1)
+      index_name_ = variant_.empty() ? stem + std::string(kHubIndexEnding)
+                                     : "model.safetensors.index" + variant_ + ".json";  // as transformers calls it
     for (size_t i = 0; i < count; ++i) {
       objects_.push_back({!index_name_.empty() ? shard_file_name(stem, i, count)
                           : directory          ? stem + std::string(kSafetensorsEnding)
@@ -250,6 +299,8 @@ class SafetensorsDraft : public Draft {
   SafetensorsLimits limits_;
   Catalog want_;
   Json metadata_ = Json::object();
+  std::string variant_;                       ///< ".fp16"
+  std::optional<uint64_t> total_parameters_;  ///< set: files are those of transformers' save_pretrained()
   std::map<std::string, std::string> notes_;  ///< alias -> kept
   std::string index_name_;
   std::vector<ObjectInfo> objects_;

@@ -24,7 +24,7 @@ Confidence sniff(Store& store, std::string_view at) {
     if (set.ok()) return Confidence::kCertain;
     return has_safetensors(store) ? Confidence::kName : Confidence::kNo;
   }
-  if (at.ends_with(kHubIndexEnding)) return Confidence::kCertain;
+  if (is_hub_index_name(at)) return Confidence::kCertain;
   bool named = at.ends_with(kSafetensorsEnding);
   auto size = store.size(at);
   if (size.ok() && *size && has_magic(store, at, **size)) return named ? Confidence::kCertain : Confidence::kMagic;
@@ -64,6 +64,7 @@ const Format kSafetensors = {
     .members = hub_set_members,
     .draft = draft_safetensors,
     .rebuild_index = rebuild_hub_index,
+    .settings = "variant, total_parameters",
 };
 
 }  // namespace shardwright

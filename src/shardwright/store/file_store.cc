@@ -46,7 +46,8 @@ class FileStore : public Store {
     if (path.find('\0') != path.npos) return fail(Code::kInvalidArgument, "path contains a NUL byte");
     std::error_code error;
     auto key = std::filesystem::absolute(path, error).string();
-    if (error || path.empty()) return fail(Code::kInvalidArgument, "not a path").with_found("'" + std::string(path) + "'");
+    if (error || path.empty())
+      return fail(Code::kInvalidArgument, "not a path").with_found("'" + std::string(path) + "'");
     std::lock_guard lock(attached_mutex_);
     attached_.insert(key);
     return key;
