@@ -219,6 +219,52 @@ def keras_mesh_load(who, how, path):
         report(seconds, peak_anonymous_bytes=peak(), sum=sum_of([v.value for v in model.variables]))
 
 
+# ---- saving a model that is offloaded to disk
+
+def repository(source, target):
+    """The checkpoint of make() as transformers wants it: links to its files, and a configuration."""
+    from transformers import LlamaConfig
+    os.makedirs(target)
+    for name in os.listdir(source):
+        os.symlink(os.path.abspath(os.path.join(source, name)), os.path.join(target, name))
+    LlamaConfig(vocab_size=32000, hidden_size=2048, intermediate_size=5632, num_hidden_layers=22, num_attention_heads=32, num_key_value_heads=4,
+                dtype="bfloat16", architectures=["LlamaForCausalLM"]).save_pretrained(target)
+    report(0)
+
+
+def offloaded_save(who, repository, target, size, memory="64MiB"):
+    """All weights on disk, as pointers into the checkpoint. Memory over time: resident bytes beyond what there was, every 10 ms."""
+    import threading
+
+    import transformers
+    import shardwright.torch
+    transformers.logging.set_verbosity_error()
+    model = transformers.AutoModelForCausalLM.from_pretrained(repository, dtype="auto", device_map={"": "disk"})
+
+    def resident():
+        with open("/proc/self/statm") as status:
+            return int(status.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    samples, done = [], threading.Event()
+    begun = resident()
+    peak = peak_since_now()
+    start = time.perf_counter()
+
+    def sample():
+        while not done.wait(0.01):
+            samples.append((round(time.perf_counter() - start, 3), resident() - begun))
+    watching = threading.Thread(target=sample)
+    watching.start()
+    if who == "ours":
+        shardwright.torch.save_pretrained(model, target, max_shard_size=size, memory=memory)
+    else:
+        model.save_pretrained(target, max_shard_size=size)
+        os.sync()
+    seconds = time.perf_counter() - start
+    done.set()
+    watching.join()
+    report(seconds, peak_anonymous_bytes=peak(), memory=samples[::5])
+
+
 if __name__ == "__main__":
     {"hub_reshard": hub_reshard, "safetensors_load": safetensors_load, "make": make, "keras": on_keras_model, "mesh_load": mesh_load,
-     "orbax_save": orbax_save, "keras_mesh_load": keras_mesh_load}[sys.argv[1]](*sys.argv[2:])
+     "orbax_save": orbax_save, "keras_mesh_load": keras_mesh_load, "repository": repository, "offloaded_save": offloaded_save}[sys.argv[1]](*sys.argv[2:])

@@ -18,6 +18,8 @@ import subprocess
 import sys
 import time
 
+import figure
+
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 PROGRAM = os.environ.get("SHARDWRIGHT_BIN", os.path.join(ROOT, "build", "shardwright"))
 BUILD = os.path.dirname(PROGRAM)
@@ -198,6 +200,22 @@ class Bench:
     def keras_mesh_columns(self):
         self.keras_mesh("columns")
 
+    def offloaded(self):
+        """A model of transformers that is all on disk, saved; and a figure of the memory that it took."""
+        repository = os.path.join(self.directory, "repository")
+        if not os.path.exists(repository):
+            child([*PEERS, "repository", self.source, repository])
+        save = lambda who, size: lambda: child([*PEERS, "offloaded_save", who, repository, self.out, size])
+        rivals = [Rival("shardwright.torch", save("ours", RESHARD), True), Rival("cp -r; sync", lambda: shell(f"cp -r {self.source} {self.out} && sync")),
+                  Rival("save_pretrained; sync", save("transformers", RESHARD)),
+                  Rival("save_pretrained, default size; sync", save("transformers", "50GB"))]
+        self.time("offloaded model: save", rivals, {"cp -r; sync": 0.85, "save_pretrained; sync": 1.0}, sources=[self.source])
+        lines = {rival.name: min(rival.samples, key=lambda s: s["seconds"]).get("memory") for rival in rivals}
+        figure.draw(os.path.join(ROOT, "docs", "offload-memory.svg"), {name: line for name, line in lines.items() if line})
+        for rival in rivals:
+            for sample in rival.samples:
+                sample.pop("memory", None)
+
     def write(self, kept):
         """Both files; returns the table's lines. kept: cases of an earlier run that this one did not time."""
         cases = {name: self.cases.get(name) or kept[name] for name in [*kept, *(c for c in self.cases if c not in kept)]}
@@ -236,7 +254,7 @@ def main():
     bench.prepare()
     kept = json.load(open(RESULTS))["cases"] if options.only and os.path.exists(RESULTS) else {}
     for name in options.only or ["reshard", "to_keras", "from_keras", "load_warm", "load_cold", "keras_save", "keras_load", "keras_load_cold",
-                                 "mesh_rows", "mesh_columns", "keras_mesh_rows", "keras_mesh_columns"]:
+                                 "mesh_rows", "mesh_columns", "keras_mesh_rows", "keras_mesh_columns", "offloaded"]:
         getattr(bench, name)()
         table = bench.write(kept)  # after each, so that one that fails takes nothing along
     print("\n".join(table))

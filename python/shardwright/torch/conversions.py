@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from ..errors import InvalidArgumentError
-from .sources import InFile, InMemory, Missing, Onloaded, Source, contiguous_strides
+from ..errors import InvalidArgumentError, UnsupportedError
+from .sources import InFile, InMemory, Missing, Onloaded, Source, contiguous_strides, is_wrapped
 
 
 class _Watch(TorchFunctionMode):
@@ -105,7 +105,10 @@ def narrowed(source: Source, view: torch.Tensor) -> Source:
     shape, strides, offset = tuple(view.shape), view.stride(), view.storage_offset()
     if offset == 0 and shape == getattr(source, "shape") and strides == contiguous_strides(shape):
         return source
-    if isinstance(source, InMemory) and source.tensor.is_contiguous():
+    if isinstance(source, InMemory) and hasattr(source.tensor, "device_mesh"):
+        raise UnsupportedError("a weight that is spread over processes is taken apart in the checkpoint: that is not done here",
+                               hint="save_original_format=False saves it as the model has it")
+    if isinstance(source, InMemory) and not is_wrapped(source.tensor) and source.tensor.is_contiguous():
         t = source.tensor.detach()
         return InMemory(t.as_strided(shape, strides, t.storage_offset() + offset))
     if isinstance(source, InFile):

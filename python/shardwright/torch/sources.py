@@ -48,9 +48,11 @@ class InMemory:
 
     @property
     def identity(self) -> Any:
-        """None for what has no address of its own: no elements, no storage, parts of something else."""
+        """None for what has no address of its own: no elements, no storage. What is made of other tensors is known by its object."""
         t = self.tensor
-        if t.numel() == 0 or is_wrapped(t) or t.layout is not torch.strided or t.untyped_storage().data_ptr() == 0:
+        if t.numel() and is_wrapped(t):
+            return "object", id(t)
+        if t.numel() == 0 or t.layout is not torch.strided or t.untyped_storage().data_ptr() == 0:
             return None
         return str(t.device), t.data_ptr(), t.dtype, tuple(t.shape), t.stride()
 

@@ -33,7 +33,7 @@ def overlapping(sources: Mapping[str, Source], left_out: Iterable[str] = ()) -> 
     areas: dict[str, list[tuple[int, int, str]]] = defaultdict(list)
     seen = set()
     for name, source in sources.items():
-        if name in left or not isinstance(source, InMemory) or source.identity is None or source.identity in seen:
+        if name in left or not isinstance(source, InMemory) or is_wrapped(source.tensor) or source.identity is None or source.identity in seen:
             continue
         seen.add(source.identity)
         areas[str(source.tensor.device)].append((*extent_of(source.tensor), name))

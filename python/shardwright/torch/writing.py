@@ -67,6 +67,7 @@ def type_name(dtype: torch.dtype, name: str) -> str:
 
 def storages_of(sources: Mapping[str, Source], part_of: Mapping[str, str], alone: Mapping[str, bool]) -> str | None:
     """What huggingface_hub counts when it cuts shards: of parts of one tensor the whole, once. None when there are no such parts."""
+    spread = any(isinstance(s, InMemory) and is_wrapped(s.tensor) for s in sources.values())  # what would be gathered has storages of its own
     numbers: dict[str, int] = {}
     whole: dict[str, int] = {}
     for name, origin in part_of.items():
@@ -76,7 +77,7 @@ def storages_of(sources: Mapping[str, Source], part_of: Mapping[str, str], alone
         if name in part_of:
             origin = part_of[name]
             rows.append([numbers.setdefault(origin, len(numbers)), whole[origin]])
-        elif isinstance(source, InMemory) and alone.get(name) and source.tensor.numel():
+        elif isinstance(source, InMemory) and alone.get(name) and source.tensor.numel() and not is_wrapped(source.tensor) and not spread:
             rows.append([numbers.setdefault(name, len(numbers)), source.tensor.untyped_storage().nbytes()])
         else:
             rows.append(None)
