@@ -86,3 +86,25 @@ def test_demo_ends_quietly_when_nobody_reads_on(shardwright, minilm):
     process.stdout.close()
     errors = process.stderr.read()
     assert (process.wait(120), errors) == (128 + signal.SIGPIPE, "") and not (ROOT / "demo-output").exists()
+
+
+@pytest.mark.parametrize("way", ["pointers", "folder"])
+def test_through_disk_offload(minilm, expected, tmp_path, way):
+    """Saved from a model that is all on disk; and through an offload folder, which accelerate wrote, without a framework."""
+    from accelerate import disk_offload
+
+    import shardwright
+    import shardwright.torch
+    target = tmp_path / "saved"
+    if way == "pointers":
+        model = AutoModel.from_pretrained(minilm, device_map={"": "disk"})
+        assert all(parameter.device.type == "meta" for parameter in model.parameters())
+        summary = shardwright.torch.save_pretrained(model, target, max_shard_size="20MB")
+        assert summary.shards >= 4
+    else:
+        disk_offload(AutoModel.from_pretrained(minilm), tmp_path / "folder")
+        shardwright.copy(tmp_path / "folder", target, format="safetensors", max_shard_size="20MB")
+    for file in minilm.iterdir():
+        if file.is_file() and ("token" in file.name or "vocab" in file.name or file.name == "config.json"):
+            shutil.copyfile(file, target / file.name)
+    assert torch.equal(embeddings(target), expected)

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..arrays import _torch_view
 from ..errors import InvalidArgumentError
 from .sources import InFile, InMemory, Source, is_wrapped
 
@@ -128,20 +127,20 @@ def same_bytes(a: Source, b: Source) -> bool:
     """Read in blocks. False where it cannot be told without onloading, or types differ."""
     if not all(isinstance(s, (InFile, InMemory)) for s in (a, b)) or (a.dtype, a.shape) != (b.dtype, b.shape):  # type: ignore[union-attr]
         return False
-    if any(isinstance(s, InFile) and s.stored != s.dtype for s in (a, b)):
+    if len({s.stored if isinstance(s, InFile) else s.dtype for s in (a, b)}) > 1:  # type: ignore[union-attr]
         return False
-    if any(isinstance(s, InMemory) and (not s.tensor.is_contiguous() or s.tensor.device.type != "cpu") for s in (a, b)):
+    if any(isinstance(s, InMemory) and (is_wrapped(s.tensor) or not s.tensor.is_contiguous()) for s in (a, b)):
         return False
     return all(np.array_equal(x, y) for x, y in zip(_blocks(a), _blocks(b)))
 
 
 def _blocks(source: Any) -> Iterator[Any]:
     if isinstance(source, InMemory):
-        flat = _torch_view(source.tensor.detach().reshape(-1)).view(np.uint8)
-        for at in range(0, flat.size, _BLOCK_BYTES):
-            yield flat[at:at + _BLOCK_BYTES]
+        flat = source.tensor.detach().reshape(-1).view(torch.uint8)
+        for at in range(0, flat.numel(), _BLOCK_BYTES):
+            yield flat[at:at + _BLOCK_BYTES].cpu().numpy()
         return
-    left = source.dtype.itemsize * int(np.prod(source.shape, dtype=np.int64))
+    left = source.stored.itemsize * int(np.prod(source.shape, dtype=np.int64))
     with open(source.path, "rb") as file:
         file.seek(source.offset)
         while left > 0:
