@@ -25,11 +25,18 @@ class Ranks:
     """All processes of a job. Calls are collective: every process makes the same ones, in the same order, on one thread.
 
     index, count: which process this is, and of how many. timeout: seconds that a call waits for the others; UnavailableError names those
-    that are missing then. Once one is lost, late or interrupted, every later call fails on all of them; they may join anew.
+    that are missing then. Once one is lost, late or interrupted, every later call fails on all of them, with the same error: leave_ranks()
+    on all that live, and they may join anew.
     """
 
     def __init__(self, core: Any):
-        self._core = core
+        self._held = core
+
+    @property
+    def _core(self) -> Any:
+        if self._held is None:
+            raise UnavailableError("this process has left these ranks", hint="join_ranks() gives new ones")
+        return self._held
 
     @property
     def index(self) -> int:
@@ -57,7 +64,7 @@ class Ranks:
         self._core.all_gather(b"")
 
     def __repr__(self) -> str:
-        return f"<process {self.index} of {self.count}>"
+        return "<a process that has left>" if self._held is None else f"<process {self.index} of {self.count}>"
 
 
 _joined: Ranks | None = None
@@ -67,6 +74,7 @@ _channels = itertools.count()
 
 def join_ranks(directory: str | os.PathLike[str], index: int | None = None, count: int | None = None, *, timeout: float = 60) -> Ranks:
     """Meets the other processes of a job in a directory that all see. From then on this process is number `index` of `count`.
+    Ranks that it joined before it leaves first.
 
     directory: made where it is missing; one job at a time meets there. What an earlier job left is told apart, and removed.
     index, count: None: as mpirun, srun or torchrun tell by the environment.
@@ -77,27 +85,34 @@ def join_ranks(directory: str | os.PathLike[str], index: int | None = None, coun
         raise InvalidArgumentError("give both index and count, or neither")
     if index is None or count is None:
         index, count = _of_launcher(os.environ)
+    leave_ranks()
     _joined = Ranks(_core.meet_in_directory(os.fspath(directory), index, count, float(timeout)))
     return _joined
 
 
 def leave_ranks() -> None:
-    """This process is by itself again."""
+    """This process is by itself again, or one of those that JAX or PyTorch has connected, which then begin anew: after a failure all of
+    them call it. Ranks from before are of no more use."""
     global _joined
+    for ranks in ([] if _joined is None else [_joined]) + [ranks for _, ranks in _of_frameworks.values()]:
+        ranks._held = None
     _joined = None
+    _of_frameworks.clear()
 
 
 @atexit.register
 def _end() -> None:
     """While there is an interpreter to end in."""
     leave_ranks()
-    _of_frameworks.clear()
 
 
 def _of_launcher(environment: Mapping[str, str]) -> tuple[int, int]:
     for index, count in _LAUNCHERS:
         if index in environment and count in environment:
-            return int(environment[index]), int(environment[count])
+            numbers = environment[index], environment[count]
+            if not all(number.isdecimal() for number in numbers):
+                raise InvalidArgumentError("the environment has no numbers of processes", found=f"{index}={numbers[0]!r}, {count}={numbers[1]!r}")
+            return int(numbers[0]), int(numbers[1])
     raise InvalidArgumentError("no launcher says which process this is", hint="give index and count")
 
 

@@ -1,7 +1,9 @@
 """Plain processes that meet in a directory: they know their number, speak, save together, and learn of one another's failures."""
+import os
 import pathlib
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -41,13 +43,13 @@ def test_processes_know_their_number_and_speak(tmp_path):
     code = MEET + """
 assert ranks.all_gather(b"x" * index) == [b"x" * i for i in range(count)]
 ranks.barrier()
-try:
-    sw.join_ranks(at + "/elsewhere", 1, 2, timeout=0.1)
-except sw.UnavailableError as error:
-    assert "rank 0 did not come in time" in str(error)
 print(sw.get_process_index(), sw.get_process_count(), type(sw.get_process_index()) is int, ranks)
 from job import speaks
 speaks(ranks)
+try:
+    sw.join_ranks(at + "/elsewhere", 1, 2, timeout=0.1)
+except sw.UnavailableError as error:
+    assert "rank 0 did not come in time" in str(error) and sw.get_process_count() == 1
 """
     assert run(3, code, AT=tmp_path) == [f"{i} 3 True <process {i} of 3>" for i in range(3)]
 
@@ -66,6 +68,36 @@ open(f"{sys.argv[2]}/{ranks.index}", "w").write(f"{ranks.index} {sw.get_process_
     subprocess.run(["mpirun", "-n", "4", "--allow-run-as-root", "--oversubscribe", sys.executable, "-c", code, str(meet), str(said)],
                    capture_output=True, text=True, timeout=100, check=True)
     assert {path.name: path.read_text() for path in said.iterdir()} == {f"{i}": f"{i} 4" for i in range(4)}
+
+
+@pytest.mark.skipif(shutil.which("mpirun") is None, reason="no mpirun here")
+def test_relayout_and_save_under_mpirun(tmp_path):
+    """JAX connects the processes, the directory carries what they move: as the page on layouts says."""
+    code = """
+import sys
+import jax, numpy as np, shardwright as sw, shardwright.jax as sj
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+at, address = sys.argv[1:]
+ranks = sw.join_ranks(at + "/meet")
+jax.distributed.initialize(address, ranks.count, ranks.index)
+assert (sw.get_process_index(), sw.get_process_count()) == (jax.process_index(), jax.process_count()) == (ranks.index, 4)
+mesh = Mesh(np.array(jax.devices()).reshape(2, 4), ("a", "b"))
+value = np.arange(64 * 4096, dtype="f4").reshape(64, 4096)
+array = jax.make_array_from_callback(value.shape, NamedSharding(mesh, P("a", "b")), lambda index: value[index])
+moved = sj.relayout(array, NamedSharding(mesh, P(None, ("b", "a"))), memory="64KiB")
+assert all(np.array_equal(shard.data, value[shard.index]) for shard in moved.addressable_shards)
+sj.save(at + "/together.safetensors", {"w": moved})
+"""
+    value = np.arange(64 * 4096, dtype="f4").reshape(64, 4096)
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{probe.getsockname()[1]}"
+    done = subprocess.run(["mpirun", "-n", "4", "--allow-run-as-root", "--oversubscribe", sys.executable, "-c", code, str(tmp_path), address],
+                          capture_output=True, text=True, timeout=100, check=False,
+                          env={**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=2"})
+    assert done.returncode == 0, done.stderr[-6000:]
+    sw.save(tmp_path / "alone.safetensors", {"w": value})
+    assert (tmp_path / "together.safetensors").read_bytes() == (tmp_path / "alone.safetensors").read_bytes()
 
 
 @pytest.mark.parametrize("target", ["a.safetensors", "hub", "k.weights.h5", "k.weights.json"])
@@ -126,6 +158,26 @@ except sw.UnavailableError as error:
     assert time.monotonic() - began < 30 and not (tmp_path / "out").exists()
 
 
+def test_after_a_failure_they_join_anew(tmp_path):
+    """In the same directory, though the ranks of before are still held. Until then every call fails as the first did."""
+    code = MEET + """
+ranks.timeout = 0.5
+time.sleep(1.5 * index)
+def told(words, attempt):
+    try:
+        attempt()
+    except sw.UnavailableError as error:
+        return words in str(error)
+said = [told("rank 1 did not answer in time", lambda: sw.save(at + "/out.safetensors", {f"x{index}": np.zeros(3)}, ranks=ranks)) for _ in range(3)]
+again = sw.join_ranks(at + "/meet", index, count, timeout=20)
+said.append(told("has left these ranks", ranks.barrier))
+sw.save(at + "/out.safetensors", {f"x{index}": np.zeros(3)}, ranks=again)
+print(said, ranks, again)
+"""
+    assert run(2, code, AT=tmp_path) == [f"[True, True, True, True] <a process that has left> <process {i} of 2>" for i in range(2)]
+    assert sorted(sw.open(tmp_path / "out.safetensors")) == ["x0", "x1"]
+
+
 def test_what_one_process_cannot_give_is_told_to_all(tmp_path):
     """Before anything is written, and while it is: at once, in its words; the first kind leaves the ranks usable."""
     code = MEET + HELD + """
@@ -174,6 +226,16 @@ time.sleep(0.2)
 ranks.barrier()
 """
     run(2, code, AT=tmp_path)
+
+
+def test_what_the_launcher_says_must_be_numbers(tmp_path, monkeypatch):
+    for name in ("OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID"):
+        monkeypatch.delenv(name, raising=False)
+    for rank, count in (("x", "2"), ("0", ""), ("-1", "2")):
+        monkeypatch.setenv("RANK", rank)
+        monkeypatch.setenv("WORLD_SIZE", count)
+        with pytest.raises(sw.InvalidArgumentError, match="RANK="):
+            sw.join_ranks(tmp_path)
 
 
 def test_any_number_of_seconds_is_a_time(tmp_path):
