@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -24,7 +25,8 @@ def relayout(array: Any, layout: Any, *, donate: bool = False, memory: int | str
 
     array: a jax.Array, or a tree of them; layout: a jax.sharding.Sharding, a PartitionSpec over the mesh that the array has, or a tree of
         these. An array that is laid out so already is returned as it is.
-    donate: give up each array as soon as its new one is complete, so that a tree needs the room of one array more, not of all.
+    donate: give up each array as soon as its new one is complete, so that a tree needs the room of one array more, not of all; one that
+        stands in the tree several times when all are.
     memory: bytes that may be under way between processes at a time. ranks: the processes that have the devices; None: those of the job.
 
     On CPU devices every box is copied from the nearest device that holds it, and between processes in rounds; no array is gathered. On
@@ -118,6 +120,7 @@ class _Move:
 
     def all(self, pairs: Sequence[tuple[Any, Sharding]]) -> list[Any]:
         results: list[Any] = [None] * len(pairs)
+        self._uses = Counter(id(array) for array, _ in pairs)
         engine: list[_Array] = []
         for number, (array, sharding) in enumerate(pairs):
             if isinstance(array, jax.core.Tracer):
@@ -126,19 +129,26 @@ class _Move:
                 results[number] = distribute_tensor(array, sharding)
             elif array.sharding.is_equivalent_to(sharding, array.ndim):
                 results[number] = array
-            elif _on_cpu(array.sharding, sharding) and isinstance(array.dtype, np.dtype):
+            elif _for_engine(array.sharding, sharding) and isinstance(array.dtype, np.dtype):
                 engine.append(_Array(number, array, sharding))
             else:
                 results[number] = self._by_jax(array, sharding)
         if engine:
             self._by_engine(engine, results)
+        kept = {id(result) for result in results}
+        for array in {id(array): array for array, _ in pairs}.values() if self._donate else ():
+            if self._uses[id(array)] > 1 and id(array) not in kept and isinstance(array, jax.Array) and not isinstance(array, jax.core.Tracer):
+                array.delete()
         return results
+
+    def _gives_up(self, array: Any) -> bool:
+        return self._donate and self._uses[id(array)] == 1
 
     def _by_jax(self, array: Any, sharding: Sharding) -> Any:
         with jax.ensure_compile_time_eval():
             if array.is_fully_addressable and sharding.is_fully_addressable:
-                return jax.device_put(array, sharding, donate=self._donate)
-            return jax.jit(lambda value: value, out_shardings=sharding, donate_argnums=(0,) if self._donate else ())(array)
+                return jax.device_put(array, sharding, donate=self._gives_up(array))
+            return jax.jit(lambda value: value, out_shardings=sharding, donate_argnums=(0,) if self._gives_up(array) else ())(array)
 
     def _by_engine(self, arrays: list[_Array], results: list[Any]) -> None:
         # What lies on several processes is moved by all of them; what lies on one, by that one.
@@ -153,12 +163,12 @@ class _Move:
             self._together(here, results, None)
         for array in alone:
             if not array.is_here:
-                results[array.number] = array.finish(self._donate)
+                results[array.number] = array.finish(self._gives_up(array.source_array))
 
     def _together(self, arrays: list[_Array], results: list[Any], ranks: Any) -> None:
         def finished(number: int) -> None:
             array = arrays[number]
-            results[array.number] = array.finish(self._donate)
+            results[array.number] = array.finish(self._gives_up(array.source_array))
         with jax.ensure_compile_time_eval():
             _core.relayout([array.plan() for array in arrays], lambda n, shard: arrays[n].source(shard), lambda n, shard: arrays[n].target(shard),
                            finished, self._memory, ranks)
@@ -169,15 +179,17 @@ def _constrained(array: Any, sharding: Sharding) -> Any:
     return jax.sharding.reshard(array, sharding) if explicit else jax.lax.with_sharding_constraint(array, sharding)
 
 
-def _on_cpu(*shardings: Sharding) -> bool:
-    return all(device.platform == "cpu" for sharding in shardings for device in sharding.device_set)
+def _for_engine(*shardings: Sharding) -> bool:
+    """In the memory that CPU devices compute in."""
+    return all(device.platform == "cpu" and sharding.memory_kind in (None, device.default_memory().kind)
+               for sharding in shardings for device in sharding.device_set)
 
 
 class _Array:
     """An array on its way. Devices of one process that want the same box share its memory, as JAX on the CPU allows."""
 
     def __init__(self, number: int, array: Any, sharding: Sharding):
-        self.number, self._array, self._sharding = number, array, sharding
+        self.number, self.source_array, self._sharding = number, array, sharding
         self._shape, self._dtype = tuple(array.shape), np.dtype(array.dtype)
         here = jax.process_index()
         processes = {device.process_index for side in (array.sharding, sharding) for device in side.device_set}
@@ -213,8 +225,8 @@ class _Array:
         self._views.clear()
         self._sources.clear()
         if donate:
-            self._array.delete()
-        self._array = None
+            self.source_array.delete()
+        self.source_array = None
         parts = [jax.device_put(self._targets[bounds], device) for device, bounds in self._where.items() if device.process_index == self._here]
         self._targets.clear()
         if not parts:

@@ -1,6 +1,7 @@
 """Values of Keras laid out over a mesh. Keras lays out with its JAX backend."""
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import keras
@@ -44,4 +45,15 @@ def _sharding_of(layout: Any) -> Any:
         return layout
     if layout.device_mesh is None:
         raise InvalidArgumentError("the layout has no device mesh", found=str(layout.axes), hint="TensorLayout(axes, device_mesh)")
+    _check_names(layout)
     return layout.backend_layout
+
+
+def _check_names(layout: Any) -> None:
+    """What Keras does not look at: the mesh of JAX that comes of it is another one."""
+    mesh = layout.device_mesh
+    for what, names in (("mesh has axis", mesh.axis_names), ("mesh has device", mesh.devices.flat), ("layout has axis", filter(None, layout.axes))):
+        counts = Counter(map(str, names))
+        twice = [name for name, count in counts.items() if count > 1]
+        if twice:
+            raise InvalidArgumentError(f"the {what} '{twice[0]}' twice", found=str(layout))

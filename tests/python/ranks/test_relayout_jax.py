@@ -33,8 +33,9 @@ def random_sharding(rng, shape, devices):
 
 def draw(rng, devices):
     shape = tuple(rng.choice([0, 1, 2, 3, 8, 16, 24, 40]) for _ in range(rng.choice([0, 1, 2, 2, 3])))
-    dtype = rng.choice(["float32", "bfloat16", "int8", "bool", "float16", "int32"])
-    value = (np.arange(np.prod(shape, dtype=int)) * 7 % 123).reshape(shape).astype(dtype if dtype != "bfloat16" else ml_dtypes.bfloat16)
+    dtype = rng.choice(["float32", "int8", "bool", "float16", "int32", "complex64", "bfloat16", "float8_e4m3fn", "float4_e2m1fn", "int4", "uint2"])
+    value = (np.arange(np.prod(shape, dtype=int)) * 7 % 123).reshape(shape).astype("f4").astype(getattr(ml_dtypes, dtype, dtype))
+    value = value * dtype.type(1 + 2j) if (dtype := value.dtype).kind == "c" else value
     return value, random_sharding(rng, shape, devices), random_sharding(rng, shape, devices)
 
 def must_move(value, before, after, who):
@@ -80,6 +81,17 @@ kept = dict(tree)
 moved = sj.relayout(tree, P("b", "a"), donate=True)
 assert all(np.array_equal(moved[n], np.arange(64.0).reshape(8, 8) + n) and kept[n].is_deleted() for n in range(3))
 
+# One that stands there twice, as tied weights do, goes when all are done; what is laid out so already stays.
+tied = jax.device_put(jnp.arange(64.0).reshape(8, 8), NamedSharding(mesh, P("a", "b")))
+moved = sj.relayout([tied, tied], [P("b"), P(None, "a")], donate=True)
+assert all(np.array_equal(one, np.arange(64.0).reshape(8, 8)) for one in moved) and tied.is_deleted()
+moved = sj.relayout([moved[0], moved[0]], [P("b"), P("a")], donate=True)
+assert all(np.array_equal(one, np.arange(64.0).reshape(8, 8)) for one in moved)
+
+# Memory that JAX keeps apart.
+apart = sj.relayout(moved[1], NamedSharding(mesh, P("b"), memory_kind="pinned_host"))
+assert apart.sharding.memory_kind == "pinned_host" and np.array_equal(sj.relayout(apart, NamedSharding(mesh, P("a"))), np.arange(64.0).reshape(8, 8))
+
 # Eager, traced, captured, indivisible.
 wanted = NamedSharding(mesh, P("b", None))
 assert sj.distribute_tensor(np.arange(8.0).reshape(8, 1), wanted).sharding == wanted
@@ -117,12 +129,17 @@ assert sk.relayout(placed, keras.distribution.TensorLayout((None, "b"), kmesh)).
 assert "sharding_constraint" in jax.jit(lambda x: sk.distribute_variable(x, layout)).lower(jnp.ones((8, 4))).as_text()
 variable = keras.Variable(np.ones((8, 4), "f4"))
 assert sk.relayout(variable, layout).sharding.is_equivalent_to(wanted, 2)
-for bad in (keras.distribution.TensorLayout(("b",), None), None):
+devices = keras.distribution.list_devices()
+def over(axes, *mesh):
+    return keras.distribution.TensorLayout(axes, keras.distribution.DeviceMesh(*mesh))
+for bad, words in ((keras.distribution.TensorLayout(("b",), None), "no device mesh"), (None, "needs one with a mesh"),
+                   (over(("a", "a"), (2, 4), ("a", "b"), devices), "layout has axis 'a' twice"), (over(("a",), (2, 4), ("a", "a"), devices), "mesh has axis 'a' twice"),
+                   (over(("a",), (2,), ("a",), ["cpu:0", "cpu:0"]), "mesh has device 'cpu:0' twice")):
     try:
-        sk.distribute_tensor(np.ones(8), bad)
-        raise SystemExit("took no mesh")
-    except sw.InvalidArgumentError:
-        pass
+        sk.distribute_tensor(np.ones((8, 8)), bad)
+        raise SystemExit(f"took it: {words}")
+    except sw.InvalidArgumentError as error:
+        assert words in str(error), error
 """
 
 TWO_PROCESSES = COMMON + """
@@ -204,6 +221,9 @@ with sw.open(at + "/k.weights.h5") as opened:
 from job import speaks
 from shardwright.ranks import current_ranks
 speaks(current_ranks())
+sw.leave_ranks()  # all of them: they begin anew
+current_ranks().barrier()
+assert current_ranks().count == count
 """
 
 

@@ -28,7 +28,7 @@ def placements(mesh, shape):
 
 for number in range(30):
     shape = [rng.choice([0, 1, 3, 8, 17]) for _ in range(rng.choice([0, 1, 2, 3]))]
-    dtype = rng.choice([torch.float32, torch.bfloat16, torch.int8, torch.bool])
+    dtype = rng.choice([torch.float32, torch.bfloat16, torch.int8, torch.bool, torch.float64, torch.complex64])
     value = (torch.arange(int(np.prod(shape, dtype=int))) * 7 % 123).reshape(shape).to(dtype)
     mesh, other = rng.choice(meshes), rng.choice(meshes)
     have = st.distribute_tensor(value, placements(mesh, shape), mesh, uneven=True)
@@ -42,6 +42,10 @@ for number in range(30):
     assert st.relayout(moved, want, uneven=True) is moved
 
 mesh = meshes[0]
+for dtype in (torch.float8_e4m3fn, torch.float8_e5m2, torch.complex128):  # gloo itself cannot send all of these
+    value = torch.arange(64.0).reshape(8, 8).to(dtype)
+    moved = st.relayout(st.distribute_tensor(value, [Shard(0)], mesh), [Shard(1)])
+    assert torch.equal(moved.to_local().contiguous().view(torch.uint8), value.chunk(count, 1)[index].contiguous().view(torch.uint8)), dtype
 parameter = st.distribute_variable(torch.ones(8, 4), [Shard(0)], mesh)
 assert isinstance(parameter, torch.nn.Parameter) and parameter.to_local().shape == (8 // count, 4) and parameter.requires_grad
 for bad, kind in ((lambda: st.relayout(st.distribute_tensor(torch.ones(7), [Replicate()], mesh), [Shard(0)]), sw.InvalidArgumentError),
