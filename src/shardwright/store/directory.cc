@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <limits.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -93,7 +94,7 @@ Result<std::string> resolve_links(const std::string& path) {
     ssize_t length = ::readlink(at.c_str(), target, sizeof target);
     if (length < 0) return errno_error(errno, "cannot read link", at);
     std::string next(target, static_cast<size_t>(length));
-    at = next.starts_with('/') ? next : parent_of(at) + "/" + next;
+    at = next.starts_with('/') ? next : fmt::format("{}/{}", parent_of(at), next);
   }
   return errno_error(ELOOP, "cannot follow link", path);
 }

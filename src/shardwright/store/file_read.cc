@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <climits>
 #include <memory>
+#include <span>
 #include <vector>
 
 namespace shardwright::detail {
@@ -71,8 +72,8 @@ Result<bool> read_direct(const OpenFile& file, const FileRange& range, std::atom
   return true;
 }
 
-/// Takes out of `ranges` what can be read directly, reads it, and returns what is left to be read buffered, sorted.
-Result<std::vector<FileRange>> read_direct_parts(const OpenFile& file, std::vector<FileRange> ranges,
+/// Reads of `ranges` what can be read directly, and returns what is left to be read buffered, sorted.
+Result<std::vector<FileRange>> read_direct_parts(const OpenFile& file, std::span<const FileRange> ranges,
                                                  std::atomic<uint64_t>& counter) {
   std::vector<FileRange> rest;
   for (const FileRange& range : ranges) {
@@ -146,7 +147,7 @@ Status read_ranges(const OpenFile& file, std::span<const FileRange> ranges, cons
   SHARDWRIGHT_TRY(check_ends(file, ranges));
   std::vector<FileRange> left = coalesce(ranges);
   if (rules.direct) {
-    SHARDWRIGHT_ASSIGN(left, read_direct_parts(file, std::move(left), counter));
+    SHARDWRIGHT_ASSIGN(left, read_direct_parts(file, left, counter));
   }
   SHARDWRIGHT_TRY(read_buffered(file, left, rules.merge_gap_bytes, counter));
   return file.check_unchanged();  // afterwards: what was read is then of the pinned version

@@ -1,6 +1,7 @@
 #include "shardwright/store/file_transaction.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -58,7 +59,7 @@ Result<std::vector<std::string>> staged_keys(const std::string& objects) {
 Status sync_names(const std::string& staging, const std::string& objects, const std::vector<std::string>& keys) {
   std::set<std::string> elsewhere;
   for (const std::string& key : keys) {
-    std::string staged = objects + "/" + key;
+    std::string staged = fmt::format("{}/{}", objects, key);
     SHARDWRIGHT_ASSIGN(std::string real, resolve_links(staged));
     if (real != staged) elsewhere.insert(parent_of(real));
   }

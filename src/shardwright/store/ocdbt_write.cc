@@ -89,6 +89,19 @@ Status OcdbtTreeBuilder::put(size_t level, Entry entry) {
   return {};
 }
 
+/// What each key has more than the one before it; of an interior node also what all keys below each child share.
+void OcdbtTreeBuilder::append_keys(Bytes& out, size_t level, size_t skip) const {
+  const auto& entries = levels_[level].open;
+  std::vector<size_t> prefix(entries.size());
+  auto relative = [&](size_t i) { return std::string_view(entries[i].key).substr(skip); };
+  for (size_t i = 1; i < entries.size(); ++i)
+    append_varint(out, prefix[i] = shared_prefix(relative(i - 1), relative(i)));
+  for (size_t i = 0; i < entries.size(); ++i) append_varint(out, relative(i).size() - prefix[i]);
+  if (level > 0)
+    for (const auto& entry : entries) append_varint(out, entry.shared - skip);
+  for (size_t i = 0; i < entries.size(); ++i) append_text(out, relative(i).substr(prefix[i]));
+}
+
 /// Columns of one node; `skip` bytes of every key are left out.
 Bytes OcdbtTreeBuilder::body_of(size_t level, size_t skip) const {
   const auto& entries = levels_[level].open;
@@ -101,14 +114,7 @@ Bytes OcdbtTreeBuilder::body_of(size_t level, size_t skip) const {
   out.push_back(static_cast<std::byte>(level));
   append_files(out, files);
   append_varint(out, entries.size());
-  std::vector<size_t> prefix(entries.size());
-  auto relative = [&](size_t i) { return std::string_view(entries[i].key).substr(skip); };
-  for (size_t i = 1; i < entries.size(); ++i)
-    append_varint(out, prefix[i] = shared_prefix(relative(i - 1), relative(i)));
-  for (size_t i = 0; i < entries.size(); ++i) append_varint(out, relative(i).size() - prefix[i]);
-  if (level > 0)
-    for (const auto& entry : entries) append_varint(out, entry.shared - skip);
-  for (size_t i = 0; i < entries.size(); ++i) append_text(out, relative(i).substr(prefix[i]));
+  append_keys(out, level, skip);
   if (level == 0) {
     for (const auto& entry : entries) append_varint(out, entry.is_inline ? entry.value.size() : entry.length);
     for (const auto& entry : entries) out.push_back(static_cast<std::byte>(!entry.is_inline));

@@ -41,6 +41,7 @@ class OcdbtTreeBuilder {
   };
   Status put(size_t level, Entry entry);
   Status cut(size_t level, bool root);
+  void append_keys(Bytes& out, size_t level, size_t skip) const;
   Bytes body_of(size_t level, size_t skip) const;
 
   OcdbtConfig config_;

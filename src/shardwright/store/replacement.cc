@@ -1,5 +1,6 @@
 #include "shardwright/store/replacement.h"
 
+#include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -92,10 +93,10 @@ Status replace(const std::string& directory, const Replacement& replacement) {
   std::set<std::string> touched;
   for (const std::string& key : replacement.remove_before) {
     auto is_it = [&](const Replacement::Object& object) { return object.key == key; };
-    std::string path = directory + "/" + key;
+    std::string path = fmt::format("{}/{}", directory, key);
     if (std::any_of(replacement.objects.begin(), replacement.objects.end(), is_it)) {
       struct stat staged;
-      if (::stat((files + "/" + key).c_str(), &staged) != 0) continue;  // this is the new one already
+      if (::stat(fmt::format("{}/{}", files, key).c_str(), &staged) != 0) continue;  // this is the new one already
       // Comes back under this name: a link is kept, and points to nothing for a while.
       SHARDWRIGHT_ASSIGN(path, resolve_links(path));
     }
@@ -105,7 +106,7 @@ Status replace(const std::string& directory, const Replacement& replacement) {
   for (const auto& object : replacement.objects) SHARDWRIGHT_TRY(publish(directory, files, object, touched));
   SHARDWRIGHT_TRY(sync_all(touched));
   for (const std::string& key : replacement.remove_after)
-    SHARDWRIGHT_TRY(remove_and_note(directory + "/" + key, touched));
+    SHARDWRIGHT_TRY(remove_and_note(fmt::format("{}/{}", directory, key), touched));
   return sync_all(touched);
 }
 

@@ -1,6 +1,7 @@
 #include "shardwright/store/staging.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <limits.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -49,7 +50,7 @@ std::optional<std::string> staged_elsewhere(const std::string& link, const std::
 Status remove_tree(const std::string& path, const std::string& id) {
   SHARDWRIGHT_ASSIGN(auto names, names_in(path));
   for (const std::string& name : names) {
-    std::string child = path + "/" + name;
+    std::string child = fmt::format("{}/{}", path, name);
     struct stat info;
     if (::lstat(child.c_str(), &info) != 0) continue;
     if (S_ISDIR(info.st_mode)) {
@@ -98,7 +99,7 @@ Staging::~Staging() {
 
 Result<Staging> Staging::create(const std::string& parent, const std::string& prefix) {
   for (int attempt = 0; attempt < 16; ++attempt) {
-    std::string path = parent + "/" + prefix + make_id();
+    std::string path = fmt::format("{}/{}{}", parent, prefix, make_id());
     if (::mkdir(path.c_str(), 0777) != 0) {
       if (errno == EEXIST) continue;
       return errno_error(errno, "cannot make a directory in", parent);
@@ -150,7 +151,7 @@ Result<std::vector<std::string>> Staging::find(const std::string& parent, const 
   for (const std::string& name : names) {
     if (!name.starts_with(prefix) || !is_staging_id(std::string_view(name).substr(prefix.size()))) continue;
     struct stat info;
-    std::string path = parent + "/" + name;
+    std::string path = fmt::format("{}/{}", parent, name);
     if (::lstat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode)) found.push_back(std::move(path));
   }
   std::sort(found.begin(), found.end());
