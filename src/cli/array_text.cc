@@ -91,7 +91,7 @@ class FloatFormat {
   }
 
  private:
-  std::string signed_text(double value, std::string text) const {
+  std::string signed_text(double value, const std::string& text) const {
     return plus_ && !std::signbit(value) ? "+" + text : text;
   }
 
@@ -158,10 +158,10 @@ class Printer {
     int64_t shown = shown_of(shape_[axis], short_form_);
     bool dots = shown < shape_[axis];
     if (axis + 1 == shape_.size()) return "[" + row(shown, dots, indent, width - 1).substr(indent.size()) + "]";
-    std::string out, separator(shape_.size() - axis - 1, '\n');
+    std::string out, separator = std::string(shape_.size() - axis - 1, '\n') + indent;
     for (int64_t i = 0; i < shown; ++i) {
-      if (i > 0) out += separator + indent;
-      if (dots && i == kEdge) out += "..." + separator + indent;
+      if (i > 0) out += separator;
+      if (dots && i == kEdge) out.append("...").append(separator);
       out += dimension(axis + 1, indent + " ", width - 1);
     }
     return "[" + out + "]";
