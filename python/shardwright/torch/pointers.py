@@ -67,7 +67,10 @@ def _pointers_into(directory: str, model: torch.nn.Module, sources: Mapping[str,
     for loader in loaders_of(model):
         for key, info in loader.index.items():
             path = info.get("safetensors_file")
-            if path is None or os.path.dirname(os.path.realpath(path)) != directory or key in loader.state_dict:
+            if path is None or key in loader.state_dict:
+                continue
+            path = os.path.abspath(path)
+            if directory not in (os.path.realpath(os.path.dirname(path)), os.path.dirname(os.path.realpath(path))):
                 continue
             source = _of_entry(loader, key, files)
             if not isinstance(source, (InFile, Onloaded)):
@@ -79,7 +82,7 @@ def _pointers_into(directory: str, model: torch.nn.Module, sources: Mapping[str,
                     raise ResourceExhaustedError("the model reads a tensor from a file that is to be replaced, and the new files would not have it", tensor=key,
                                                  path=path, hint="save into another directory")
                 kept = whole(source)
-            found.append(_Pointer(loader, key, os.path.realpath(path), saved_as, kept))
+            found.append(_Pointer(loader, key, path, saved_as, kept))
     return found
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -54,14 +55,13 @@ def save_pretrained(model: torch.nn.Module, directory: str | os.PathLike[str], *
     base = adapters.base_of(model)
     if getattr(base, "_hf_peft_config_loaded", False):
         raise UnsupportedError("adapters that transformers itself has loaded are not saved here", hint="model.save_pretrained() saves them: they are small")
-    transformed = hasattr(base, "config") and hasattr(base, "save_pretrained") and hasattr(base, "num_parameters")
     state, file_metadata = _state_of(model, base, state_dict)
     merged = adapters.merged_sources(model) if merge else None
     ties: Mapping[str, str] = getattr(base, "all_tied_weights_keys", None) or {}
     sources = sources_of(base, state, ties) if merged is None else merged
     refuse_missing(sources)
     shared = _shared_storages(sources)
-    if not transformed:
+    if not _is_of_transformers(base):
         sources, kept_as = by_rule_of_safetensors(sources)
         request = _request(max_shard_size, variant, None)
         return _write(model, directory, sources, {**kept_as, **file_metadata, **(metadata or {})}, request, None, [], memory, threads, progress, ranks)
@@ -77,6 +77,11 @@ def save_pretrained(model: torch.nn.Module, directory: str | os.PathLike[str], *
         request = _request(max_shard_size, variant, parameters)
         return _write(base, directory, sources, {**file_metadata, **(metadata or {})}, request, storages, side_files, memory, threads, progress,
                       ranks)
+
+
+def _is_of_transformers(model: torch.nn.Module) -> bool:
+    loaded = sys.modules.get("transformers")
+    return loaded is not None and isinstance(model, loaded.PreTrainedModel)
 
 
 def unwrapped(model: torch.nn.Module) -> torch.nn.Module:

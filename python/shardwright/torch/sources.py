@@ -134,7 +134,9 @@ class Files:
 
     def of_dat(self, folder: str, key: str, info: Mapping[str, Any]) -> InFile | Missing:
         path = os.path.realpath(os.path.join(folder, f"{key}.dat"))
-        dtype, shape = getattr(torch, info["dtype"]), tuple(map(int, info["shape"]))
+        dtype, shape = getattr(torch, str(info.get("dtype")), None), tuple(map(int, info.get("shape", ())))
+        if not isinstance(dtype, torch.dtype):
+            return Missing(f"{path}: torch has no type '{info.get('dtype')}'")
         wanted = math.prod(shape) * dtype.itemsize
         try:
             size = os.path.getsize(path)
@@ -188,8 +190,10 @@ def _of_entry(loader: Any, key: str, files: Files) -> Source | None:
     path = info.get("safetensors_file")
     if path is None:
         return None if loader.save_folder is None else files.of_dat(loader.save_folder, key, info)
-    wanted = info.get("dtype")
-    found = files.of_safetensors(path, info.get("weight_name", key), None if wanted is None else getattr(torch, wanted))
+    wanted = None if info.get("dtype") is None else getattr(torch, info["dtype"], None)
+    if wanted is None and info.get("dtype") is not None:
+        return Missing(f"torch has no type '{info['dtype']}', which the index says it has")
+    found = files.of_safetensors(path, info.get("weight_name", key), wanted)
     if isinstance(found, InFile) and found.stored != found.dtype and not (found.stored.is_floating_point and found.dtype.is_floating_point):
         return Onloaded(found.dtype, found.shape, lambda: loader[key], found.identity)
     return found

@@ -36,6 +36,22 @@ def test_over_the_repository_that_it_reads_from(repos, tmp_path, state, size):
     assert torch.equal(logits(from_repo(repo)), outputs)
 
 
+@pytest.mark.parametrize("links", ["in the repository", "to the repository"])
+def test_through_links(repos, tmp_path, links):
+    """As the hub's cache has it: the files of the repository are links to elsewhere. Or the model was loaded through links into it."""
+    repo, behind = tmp_path / "repo", tmp_path / "behind"
+    shutil.copytree(repos / "untied", behind)
+    repo.mkdir()
+    for path in behind.iterdir():
+        (repo / path.name).symlink_to(path)
+    model = STATES["repo"](repo, None)
+    outputs = logits(model)
+    target = repo if links == "in the repository" else behind
+    for size in ("20KB", "15KB"):
+        swt.save_pretrained(model, target, max_shard_size=size)
+        assert torch.equal(logits(model), outputs) and torch.equal(logits(from_repo(target)), outputs)
+
+
 def test_pointers_that_are_elsewhere_stay(repos, tmp_path):
     repo = tmp_path / "repo"
     shutil.copytree(repos / "mixtral", repo)
