@@ -119,6 +119,32 @@ Status read_words(std::vector<std::string> words, const Command* command, const 
   return usage(std::move(message), see_help(command));
 }
 
+bool is_choice(std::string_view choices, const std::string& text) {
+  return !text.empty() && ("|" + std::string(choices) + "|").find("|" + text + "|") != std::string::npos;
+}
+
+/// The values of one option are such as its row takes; a switch is set or not afterwards. origin: what the user wrote.
+Status check_values(const Command* command, const OptionRow& row, const std::string& origin, Arguments& arguments) {
+  std::vector<std::string> values = arguments.all(row.name);
+  if (row.value.empty()) {
+    std::vector<std::string> set;
+    for (const std::string& text : values) {
+      std::optional<bool> on = truth(text);
+      if (!on) return usage(origin + " is a switch, it cannot be " + in_quotes(text), see_help(command));
+      if (*on) set.emplace_back("true");
+    }
+    arguments.set(row.name, std::move(set));
+    return {};
+  }
+  for (const std::string& text : values) {
+    // A tensor may have the empty name: only globs may be empty.
+    if (text.empty() && !row.repeats) return usage(origin + " is empty", see_help(command));
+    if (!row.choices.empty() && !is_choice(row.choices, text))
+      return usage(origin + " cannot be " + in_quotes(text), "one of " + std::string(row.choices));
+  }
+  return {};
+}
+
 /// Options not given, from the environment; then every value is checked against its row.
 Status complete(const Command* command, const std::vector<OptionRow>& rows, Arguments& arguments) {
   for (const OptionRow& row : rows) {
@@ -129,25 +155,7 @@ Status complete(const Command* command, const std::vector<OptionRow>& rows, Argu
       arguments.set(row.name, {value});
       origin = variable;
     }
-    std::vector<std::string> values = arguments.all(row.name);
-    // A tensor may have the empty name: only globs may be empty.
-    if (!row.value.empty() && !row.repeats && std::find(values.begin(), values.end(), "") != values.end())
-      return usage(origin + " is empty", see_help(command));
-    if (row.value.empty()) {
-      std::vector<std::string> set;
-      for (const std::string& text : values) {
-        std::optional<bool> on = truth(text);
-        if (!on) return usage(origin + " is a switch, it cannot be " + in_quotes(text), see_help(command));
-        if (*on) set.emplace_back("true");
-      }
-      arguments.set(row.name, std::move(set));
-    } else if (!row.choices.empty()) {
-      for (const std::string& text : values) {
-        if (("|" + std::string(row.choices) + "|").find("|" + text + "|") == std::string::npos || text.empty()) {
-          return usage(origin + " cannot be " + in_quotes(text), "one of " + std::string(row.choices));
-        }
-      }
-    }
+    SHARDWRIGHT_TRY(check_values(command, row, origin, arguments));
   }
   return {};
 }
@@ -162,7 +170,7 @@ Status check_arguments(const Command& command, const Arguments& arguments) {
     if (text.empty()) return usage(std::string(row.name) + " is empty", "usage: " + usage_line(command));
     if (text == "-" && row.completes == Completes::kPath)
       return usage(std::string(row.name) + " cannot be '-': a checkpoint is no stream", "a file of that name is './-'");
-    if (!row.choices.empty() && ("|" + std::string(row.choices) + "|").find("|" + text + "|") == std::string::npos) {
+    if (!row.choices.empty() && !is_choice(row.choices, text)) {
       return usage(std::string(row.name) + " cannot be " + in_quotes(text), "one of " + std::string(row.choices));
     }
   }

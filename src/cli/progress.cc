@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cmath>
 #include <vector>
 
 #include "cli/interrupts.h"
@@ -22,7 +23,7 @@ double seconds_between(Progress::Clock::time_point from, Progress::Clock::time_p
 }
 
 std::string bar(double share, size_t width, bool utf8) {
-  auto filled = static_cast<size_t>(share * static_cast<double>(width) + 0.5);
+  auto filled = static_cast<size_t>(std::lround(share * static_cast<double>(width)));
   std::string out = utf8 ? "" : "[";
   for (size_t i = 0; i < width; ++i) out += i < filled ? (utf8 ? "\u2588" : "#") : (utf8 ? "\u2591" : "-");
   return out + (utf8 ? "" : "]");
@@ -30,7 +31,7 @@ std::string bar(double share, size_t width, bool utf8) {
 
 /// "1:02:03", "0:07": as wide at the end of a job as at its start, so that nothing jumps.
 std::string clock_text(double seconds) {
-  auto whole = static_cast<uint64_t>(std::min(seconds, 359999.0) + 0.5);
+  auto whole = static_cast<uint64_t>(std::lround(std::min(seconds, 359999.0)));
   if (whole >= 3600) return fmt::format("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60);
   return fmt::format("{}:{:02}", whole / 60, whole % 60);
 }
