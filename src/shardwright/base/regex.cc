@@ -3,12 +3,14 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
+#include <cctype>
 #include <vector>
 
 namespace shardwright {
 
 struct Regex::Code {
   std::string pattern;
+  std::string literal;  ///< a text without it does not match; empty: none is known
   pcre2_code* compiled = nullptr;
   pcre2_code* whole = nullptr;  ///< anchored at both ends: as options of a match these would keep the JIT away
   pcre2_match_context* limits = nullptr;
@@ -30,9 +32,12 @@ struct FreeMatch {
 };
 using Match = std::unique_ptr<pcre2_match_data, FreeMatch>;
 
+std::string named(std::string_view pattern) {
+  return "regular expression '" + std::string(pattern.substr(0, 200)) + "'";
+}
+
 Error refuse(std::string_view pattern, size_t at, const std::string& what) {
-  return fail(Code::kInvalidArgument,
-              "regular expression '" + std::string(pattern) + "': " + what + " at position " + std::to_string(at));
+  return fail(Code::kInvalidArgument, named(pattern) + ": " + what + " at position " + std::to_string(at));
 }
 
 /// What PCRE2 and Python read differently without an error.
@@ -60,6 +65,68 @@ Status check_dialect(std::string_view pattern) {
   return {};
 }
 
+/// Position after the class that begins at `at`; npos when it does not end.
+size_t after_class(std::string_view pattern, size_t at) {
+  size_t i = at + (pattern.substr(at).starts_with("[^") ? 2 : 1);
+  for (bool first = true; i < pattern.size(); ++i, first = false) {
+    if (pattern[i] == '\\')
+      ++i;
+    else if (pattern[i] == ']' && !first)
+      return i + 1;
+  }
+  return pattern.npos;
+}
+
+/// The longest text that every match contains, as far as it can be told without groups: characters that stand for themselves outside of
+/// them, one after the other. Empty where none is found, or where the pattern has something rarer than it knows.
+std::string required_literal(std::string_view pattern) {
+  constexpr auto kNone = std::string_view::npos;
+  std::string longest, run;
+  auto end_run = [&](bool last_is_optional) {
+    if (last_is_optional && !run.empty()) run.pop_back();
+    if (run.size() > longest.size()) longest = run;
+    run.clear();
+  };
+  int depth = 0;
+  for (size_t i = 0; i < pattern.size(); ++i) {
+    char c = pattern[i];
+    bool optional = c == '*' || c == '?' || c == '{';
+    if (c == '\\') {
+      char escaped = i + 1 < pattern.size() ? pattern[i + 1] : 'Q';
+      bool word = std::isalnum(static_cast<unsigned char>(escaped)) != 0;
+      if (word && std::string_view("dDwWsSbBA").find(escaped) == kNone) return {};
+      ++i;
+      if (!word && escaped >= ' ' && escaped <= '~') {
+        if (depth == 0) run += escaped;
+        continue;
+      }
+    } else if (c == '[') {
+      i = after_class(pattern, i);
+      if (i == kNone) return {};
+      --i;
+    } else if (c == '{') {
+      size_t close = pattern.find_first_not_of("0123456789,", i + 1);
+      if (close == kNone || pattern[close] != '}') return {};
+      i = close;
+    } else if (c == '(') {
+      std::string_view rest = pattern.substr(i + 1, 2);
+      if (rest.starts_with('*') || (rest.starts_with('?') && std::string_view(":P=!<").find(rest.back()) == kNone))
+        return {};
+      ++depth;
+    } else if (c == ')') {
+      --depth;
+    } else if (c == '|' && depth == 0) {
+      return {};
+    } else if (c >= ' ' && c <= '~' && std::string_view("*?+.^$|").find(c) == kNone) {
+      if (depth == 0) run += c;
+      continue;
+    }
+    end_run(optional);
+  }
+  end_run(false);
+  return longest;
+}
+
 struct Found {
   bool matched = false;
   Match match;
@@ -71,8 +138,7 @@ Result<bool> is_match(int count, std::string_view pattern, std::string_view text
   if (count == PCRE2_ERROR_NOMATCH) return false;
   bool limit = count == PCRE2_ERROR_MATCHLIMIT || count == PCRE2_ERROR_DEPTHLIMIT || count == PCRE2_ERROR_HEAPLIMIT;
   return fail(limit ? Code::kResourceExhausted : Code::kInvalidArgument,
-              "regular expression '" + std::string(pattern) +
-                  (limit ? "' takes too long on a name" : "' cannot be applied"))
+              named(pattern) + (limit ? " takes too long on a name" : " cannot be applied"))
       .with_found(std::string(text.substr(0, 200)));
 }
 
@@ -152,6 +218,7 @@ Result<Regex> Regex::compile(std::string_view pattern) {
   SHARDWRIGHT_TRY(check_dialect(pattern));
   auto code = std::make_shared<Code>();
   code->pattern = pattern;
+  code->literal = required_literal(pattern);
   constexpr uint32_t kOptions = PCRE2_UTF | PCRE2_UCP | PCRE2_MATCH_INVALID_UTF;
   int error = 0;
   size_t at = 0;
@@ -202,5 +269,7 @@ Result<std::string> Regex::substitute(std::string_view replacement, std::string_
 }
 
 const std::string& Regex::pattern() const { return code_->pattern; }
+
+const std::string& Regex::literal() const { return code_->literal; }
 
 }  // namespace shardwright

@@ -21,6 +21,8 @@ class Regex {
   /// Python's re.sub: every match; the replacement knows \1 to \99, \g<1>, \g<name> and \\.
   Result<std::string> substitute(std::string_view replacement, std::string_view text) const;
   const std::string& pattern() const;
+  /// A text that is part of every text in which the pattern is found; may be empty. For those who look for many patterns in many texts.
+  const std::string& literal() const;
 
  private:
   struct Code;

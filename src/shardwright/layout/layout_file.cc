@@ -96,7 +96,7 @@ Result<LayoutMap> parse_layout_file(const Json& file, std::optional<DeviceMesh> 
   if (!rules->is_object()) return bad("'rules' is no table", R"(rules = {"attn.*kernel" = ["", "model"]})");
   for (const auto& [pattern, rule] : rules->items()) {
     auto layout = parse_rule(rule, map.mesh());
-    if (!layout.ok()) return std::move(layout.error()).within("in the rule '" + pattern + "'");
+    if (!layout.ok()) return std::move(layout.error()).within("in the rule '" + pattern.substr(0, 200) + "'");
     layout->uneven = uneven == 0 ? Uneven::kRefuse : Uneven::kChunk;
     SHARDWRIGHT_TRY(map.set(pattern, std::move(*layout)));
   }

@@ -2,22 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-
 namespace shardwright {
 namespace {
 
-constexpr size_t kMostRemembered = 100'000;
-
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
-
-/// True when no digit can matter but by being one: none is named, and none is compared with another.
-bool is_digit_blind(std::string_view pattern) {
-  return std::none_of(pattern.begin(), pattern.end(), is_digit) && pattern.find("(?P=") == pattern.npos &&
-         pattern.find("\\k") == pattern.npos && pattern.find("\\g") == pattern.npos;
-}
-
-std::string in_quotes(std::string_view text) { return "'" + std::string(text) + "'"; }
+std::string in_quotes(std::string_view text) { return "'" + std::string(text.substr(0, 200)) + "'"; }
 
 }  // namespace
 
@@ -36,38 +24,29 @@ Status LayoutMap::set(std::string pattern, TensorLayout layout) {
 Result<std::optional<uint32_t>> LayoutMap::find(std::string_view name) const { return LayoutFinder(*this).find(name); }
 
 LayoutFinder::LayoutFinder(const LayoutMap& map) : map_(map), used_(map.rules_.size()) {
-  for (uint32_t i = 0; i < map.rules_.size(); ++i)
-    (is_digit_blind(map.rules_[i].pattern) ? digit_blind_ : others_).push_back(i);
+  for (const auto& rule : map.rules_) needed_.push_back(pairs_of(rule.regex.literal()));
 }
 
-Result<LayoutFinder::Hits> LayoutFinder::match(std::span<const uint32_t> rules, std::string_view name) const {
+LayoutFinder::Pairs LayoutFinder::pairs_of(std::string_view text) {
+  Pairs pairs;
+  for (size_t i = 1; i < text.size(); ++i)
+    pairs.set((static_cast<uint8_t>(text[i - 1]) * 31u + static_cast<uint8_t>(text[i])) % pairs.size());
+  return pairs;
+}
+
+Result<LayoutFinder::Hits> LayoutFinder::hits(std::string_view name) const {
+  auto exact = map_.by_pattern_.find(std::string(name));
+  if (exact != map_.by_pattern_.end()) return Hits{exact->second};
   Hits hits;
-  for (uint32_t i : rules) {
+  const Pairs lacking = ~pairs_of(name);
+  for (uint32_t i = 0; i < map_.rules_.size() && hits.size() < 2; ++i) {
+    if ((needed_[i] & lacking).any()) continue;
     const Regex& regex = map_.rules_[i].regex;
     auto matched = map_.match_ == LayoutMap::Match::kSearch ? regex.search(name) : regex.fullmatch(name);
     if (!matched.ok()) return std::move(matched.error());
-    if (!*matched) continue;
-    hits.push_back(i);
-    if (hits.size() == 2) break;
+    if (*matched) hits.push_back(i);
   }
   return hits;
-}
-
-Result<LayoutFinder::Hits> LayoutFinder::hits(std::string_view name) {
-  auto exact = map_.by_pattern_.find(std::string(name));
-  if (exact != map_.by_pattern_.end()) return Hits{exact->second};
-  std::string blind(name);
-  std::replace_if(blind.begin(), blind.end(), is_digit, '0');
-  auto known = remembered_.find(blind);
-  if (known == remembered_.end()) {
-    if (remembered_.size() >= kMostRemembered) remembered_.clear();
-    SHARDWRIGHT_ASSIGN(Hits found, match(digit_blind_, name));
-    known = remembered_.emplace(std::move(blind), std::move(found)).first;
-  }
-  SHARDWRIGHT_ASSIGN(Hits all, match(others_, name));
-  all.insert(all.end(), known->second.begin(), known->second.end());
-  std::sort(all.begin(), all.end());
-  return all;
 }
 
 Result<std::optional<uint32_t>> LayoutFinder::find(std::string_view name) {
@@ -75,8 +54,8 @@ Result<std::optional<uint32_t>> LayoutFinder::find(std::string_view name) {
   for (uint32_t rule : found) used_[rule] = true;
   if (found.empty()) return std::optional<uint32_t>();
   if (found.size() == 1) return std::optional(found[0]);
-  return fail(Code::kInvalidArgument, fmt::format("two rules match: '{}' and '{}'", map_.rules_[found[0]].pattern,
-                                                  map_.rules_[found[1]].pattern))
+  return fail(Code::kInvalidArgument, "two rules match: " + in_quotes(map_.rules_[found[0]].pattern) + " and " +
+                                          in_quotes(map_.rules_[found[1]].pattern))
       .at_tensor(std::string(name))
       .with_hint("narrow one of them, or add a rule that is the name itself");
 }

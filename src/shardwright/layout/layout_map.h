@@ -1,6 +1,7 @@
 /// Rules from names to layouts.
 #pragma once
 
+#include <bitset>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -53,7 +54,7 @@ struct LaidOut {
   ShardGrid grid;
 };
 
-/// find() for many names: a pattern without a digit matches names alike that differ in digits only, and is tried once for them.
+/// find() for many names: a rule is tried only on names that have what its pattern cannot do without.
 /// Not thread-safe; `map` outlives it and does not change.
 class LayoutFinder {
  public:
@@ -65,14 +66,15 @@ class LayoutFinder {
   bool used(uint32_t rule) const { return used_[rule]; }
 
  private:
+  /// Of all pairs of neighbouring bytes of a text, hashed: what a text contains has no pair that it lacks.
+  using Pairs = std::bitset<256>;
   using Hits = std::vector<uint32_t>;  ///< at most two: more are no better
-  Result<Hits> hits(std::string_view name);
-  Result<Hits> match(std::span<const uint32_t> rules, std::string_view name) const;
+  static Pairs pairs_of(std::string_view text);
+  Result<Hits> hits(std::string_view name) const;
 
   const LayoutMap& map_;
-  std::vector<uint32_t> digit_blind_, others_;  ///< numbers of rules
+  std::vector<Pairs> needed_;  ///< by rule
   std::vector<bool> used_;
-  std::unordered_map<std::string, Hits> remembered_;  ///< name with every digit as '0' -> digit-blind rules that match
 };
 
 }  // namespace shardwright
