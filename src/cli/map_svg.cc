@@ -98,10 +98,11 @@ class Picture {
     body_ += fmt::format("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" fill=\"{}\" {}/>\n", x, y,
                          width, height, fill, style);
   }
-  /// Centred in a cell, in a size that fits it; nothing when it would be too small to read.
+  /// Centred in a cell, in a size that fits it; nothing when it would be too small to read. Two letters at least have room, so that the
+  /// single digits of narrow neighbours do not read as one number.
   void label(double x, double y, double width, double height, const std::string& content, double largest = 13) {
     double size = std::min({largest, height * 0.6,
-                            width * 0.92 / (0.6 * static_cast<double>(std::max<size_t>(display_width(content), 1)))});
+                            width * 0.92 / (0.6 * static_cast<double>(std::max<size_t>(display_width(content), 2)))});
     if (size < 7) return;
     text(x + width / 2, y + height / 2 + size * 0.35, content,
          fmt::format("font-size=\"{:.1f}\" text-anchor=\"middle\"", size));
@@ -207,7 +208,7 @@ class Picture {
            R"(font-size="11" fill="#4a5568")");
     }
     bottom += 20;
-    int64_t replicas = row_.grid->replicas();
+    int64_t replicas = holders_.size() == 1 ? mesh_.size() : row_.grid->replicas();
     text(left, bottom,
          replicas == 1 ? "each block on one device, of its colour"
                        : fmt::format("each block on {} devices, of its colour", replicas),

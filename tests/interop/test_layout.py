@@ -3,6 +3,7 @@ import json
 import math
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -182,3 +183,41 @@ def picture(shardwright, folder, rules):
 def test_the_pictures_in_the_documentation_are_drawn_by_map(shardwright, tmp_path, name):
     drawn = picture(shardwright, tmp_path, PICTURES[name])
     assert drawn == (pathlib.Path(__file__).parents[2] / "docs" / f"{name}.svg").read_text()
+
+
+def test_the_page_on_layouts_says_what_happens(shardwright, tmp_path):
+    """Its layout file, its error and its part of one device, over a model with its names."""
+    page = (pathlib.Path(__file__).parents[2] / "docs" / "layouts.md").read_text()
+    (tmp_path / "layout.toml").write_text(re.search(r"```toml\n(.*?)```", page, re.S).group(1))
+    shapes = {"h.0.attn.q.weight": [12, 4], "h.0.mlp.up.weight": [16, 4], "embed.weight": [1000, 512], "norm.weight": [4]}
+    model, part = tmp_path / "model.safetensors", tmp_path / "part-5.safetensors"
+    raw.write(model, {name: ("U8", shape, bytes(math.prod(shape))) for name, shape in shapes.items()})
+    shown = shardwright.json("map", "--layout", tmp_path / "layout.toml", model)
+    assert [row["shard_shape"] for row in shown["tensors"]] == [[3, 4], [2, 4], [250, 512], [4]] and shown["unused_rules"] == []
+    shardwright.copy("--layout", tmp_path / "layout.toml", "--rank", 5, model, part)
+    said, found = json.loads(re.search(r"```json\n(.*?)```", page, re.S).group(1)), json.loads(shardwright.json("info", part)["metadata"]["shardwright.part"])
+    assert found["tensors"]["embed.weight"] == said["tensors"].pop("embed.weight") and {**found, "tensors": {}} == said
+    raw.write(model, {"h.0.attn.q.weight": ("U8", [10, 4], bytes(40))})
+    assert re.search(r"^    (tensor '.*)$", page, re.M).group(1) in shardwright.run("map", "--layout", tmp_path / "layout.toml", model, code=1).stdout
+
+
+def test_narrow_blocks_have_no_numbers_that_run_together(shardwright, tmp_path):
+    raw.write(tmp_path / "m.safetensors", {"w": ("U8", [64, 128], bytes(8192))})
+    (tmp_path / "l.json").write_text('{"rules": {"w": [null, "m"]}}')
+    shardwright.run("map", "--mesh", "m=64", "--layout", tmp_path / "l.json", "--svg", tmp_path / "p.svg", tmp_path / "m.safetensors")
+    numbers = re.findall(r'text-anchor="middle">(\d+)<', (tmp_path / "p.svg").read_text())
+    assert numbers == [str(i) for i in range(64)]  # of the mesh alone
+
+
+def test_hostile_layout_files_are_errors(shardwright, tmp_path):
+    raw.write(tmp_path / "m.safetensors", {"w": ("U8", [8, 8], bytes(64))})
+    mesh = '"mesh": {"axis_names": ["a", "b"], "shape": [2, 4]}'
+    texts = ["", "{", "[" * 100_000, '{"rules":\0}', f"{{{mesh}, {mesh}}}", f'{{{mesh}, "rules": {{"w": {"[" * 5000}{"]" * 5000}}}}}', f'{{{mesh}, "rules": {{"w": ["a"], "w": ["b"]}}}}',
+             f'{{{mesh}, "rules": {{"w": [{"null," * 10**6}null]}}}}', f'{{{mesh}, "rules": {{"{"a" * 70_000}": ["a"]}}}}', f'{{{mesh}, "rules": {{"{"(" * 300}w{")" * 300}": ["a"]}}}}',
+             '{"mesh": {"axis_names": ["a"], "shape": [1048577]}}', '{"mesh": {"axis_names": ["a"], "shape": [2], "devices": [0, "0"]}}', '{"mesh": null}', f'{{{mesh}, "rules": null}}',
+             f'{{{mesh}, "rules": {{"w": {{"a": 1}}}}}}', f'{{{mesh}, "rules": {{"w": "{{devices=[{"1," * 100_000}8]<=[8]}}"}}}}', f'{{{mesh}, "rules": {{"w": "(Shard(0), Shard(99999999999999999999))"}}}}']
+    for number, text in enumerate(texts):
+        (tmp_path / "l.json").write_bytes(text.encode())
+        done = shardwright.run("map", "--layout", tmp_path / "l.json", tmp_path / "m.safetensors", code=2, timeout=20)
+        assert "l.json" in done.stderr or number == 0, (number, done.stderr[:300])
+        assert len(done.stderr) < 2000 and not done.stdout, (number, len(done.stderr))

@@ -1,6 +1,8 @@
 """Loading onto eight devices (see test_processes.py, which runs this file with those)."""
 import gc
 import os
+import pathlib
+import re
 
 import array_spy
 import jax
@@ -74,6 +76,19 @@ def test_devices_hold_the_memory_that_was_read_into(tmp_path, monkeypatch):
     for array in loaded.values():
         held = {shard.device: shard.data.unsafe_buffer_pointer() for shard in array.addressable_shards}
         assert set(held.values()) <= addresses and len(set(held.values())) == 4
+
+
+def test_what_the_page_on_layouts_shows_runs(tmp_path, monkeypatch):
+    page = (pathlib.Path(__file__).parents[3] / "docs" / "layouts.md").read_text()
+    blocks = [block for block in re.findall(r"```python\n(.*?)```", page, re.S) if "shardwright.jax." in block]
+    assert len(blocks) == 2
+    values = np.arange(512_000, dtype="f4").reshape(1000, 512)
+    sw.save(tmp_path / "llama", {"embed.weight": values, "norm.weight": np.ones(512, "f4")}, max_shard_size="1MB")
+    monkeypatch.chdir(tmp_path)
+    names = {}
+    for block in blocks:
+        exec(block, names)
+    assert names["array"].sharding.spec == P(None, "model") and same(names["array"], values.astype(ml_dtypes.bfloat16))
 
 
 @pytest.mark.parametrize("spec", [P("a"), P(None, "b"), P("b", "a"), P(("a", "b"))])
