@@ -34,7 +34,7 @@ def main(directory: str) -> None:
     print(f"trained 2 epochs: loss {loss:.4f}, accuracy {accuracy:.3f}")
     summary = sk.save_weights(model, path, max_shard_size="200kB", manifest=True, random_state=True)
     for name, nbytes in summary.files:
-        print(f"  {name} {nbytes}")
+        print(f"  {name}" if nbytes is None else f"  {name} {nbytes}")
 
     again = make_model()
     loaded = sk.load_weights(again, path, verify=True)

@@ -4,8 +4,10 @@ All derive from :class:`Error` and carry the place in fields, so that programs n
 """
 from __future__ import annotations
 
+import errno
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from . import _core
@@ -102,6 +104,23 @@ class AbortedError(Error, InterruptedError):
 
 class InternalError(Error, RuntimeError):
     """A bug in shardwright."""
+
+
+_OF_ERRNO: dict[int | None, type[Error]] = {
+    errno.ENOENT: NotFoundError, errno.EEXIST: AlreadyExistsError, errno.EACCES: PermissionDeniedError, errno.EPERM: PermissionDeniedError,
+    errno.EROFS: PermissionDeniedError, errno.ENOSPC: ResourceExhaustedError, errno.EDQUOT: ResourceExhaustedError, errno.EMFILE: ResourceExhaustedError,
+    errno.ENFILE: ResourceExhaustedError, errno.ENOMEM: ResourceExhaustedError}
+
+
+@contextmanager
+def errors_of(path: str) -> Iterator[None]:
+    """What the operating system tells Python within the block, as an Error that concerns `path`."""
+    try:
+        yield
+    except OSError as error:
+        if isinstance(error, Error):
+            raise
+        raise _OF_ERRNO.get(error.errno, IoError)(error.strerror or str(error), path=path) from error
 
 
 def _classes() -> dict[str, type[Error]]:

@@ -1,6 +1,7 @@
 """Weights from files into a live model: everything is checked first, then values come one variable at a time."""
 from __future__ import annotations
 
+import os
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -11,7 +12,7 @@ import keras
 import numpy as np
 
 from ..dtypes import Array, is_float
-from ..errors import Error, ResourceExhaustedError
+from ..errors import Error, NotFoundError, ResourceExhaustedError
 from ..jobs import verify as verify_checkpoint
 from ..memory import DEFAULT_MEMORY, Arena, size
 from ..checkpoint import Tensor
@@ -53,7 +54,8 @@ def load_weights(model: Any, path: Path | Sequence[Path], skip_mismatch: bool = 
     skip_mismatch: load what fits, and warn of the rest; a layer is loaded whole or not at all.
     optimizer: True: its weights must be in the file. False: leave it as it is. None: load them if the file has any, and warn if the
         model has an optimizer and the file has not.
-    verify: check content hashes against the manifest first, which reads the files twice; CorruptError before anything is changed.
+    verify: check content hashes against the manifest first, which reads the files twice; CorruptError, or NotFoundError when there is no
+        manifest, before anything is changed.
     free_first: give up a variable's old value before its new one is read, for models that barely fit; whoever else holds the old
         value loses it.
     isolate: read HDF5 metadata in a child process, for files that are not trusted.
@@ -63,9 +65,11 @@ def load_weights(model: Any, path: Path | Sequence[Path], skip_mismatch: bool = 
     Floating types are converted, with a warning where that loses precision. Layers with a load_own_variables() of their own are
     tried out first, in a scope that keeps their variables as they are.
     Raises MismatchError, which names all that does not fit, and what shardwright.open() raises; then nothing was changed. When the
-    disk fails, or the file changes, while values are read, the model holds some of the new ones, and the error says so.
+    disk fails, the file changes, or the work is stopped while values are read, the model holds some of the new ones, and the error says so;
+    with free_first the variables of the rest hold nothing until they are loaded again.
     """
     require_built(model, "its weights are loaded")
+    path = path if isinstance(path, (str, os.PathLike)) else list(path)
     begun = time.perf_counter()
     if verify:
         _verify(path, isolate, memory, threads)
@@ -90,10 +94,13 @@ def load_weights(model: Any, path: Path | Sequence[Path], skip_mismatch: bool = 
 
 
 def _verify(path: Path | Sequence[Path], isolate: bool, memory: int | str, threads: int) -> None:
-    for one in [path] if isinstance(path, str) or hasattr(path, "__fspath__") else path:  # type: ignore[union-attr]
-        outcome = verify_checkpoint(one, full=True, isolate=isolate, memory=memory, threads=threads)  # type: ignore[arg-type]
+    for one in [path] if isinstance(path, (str, os.PathLike)) else path:
+        outcome = verify_checkpoint(one, full=True, isolate=isolate, memory=memory, threads=threads)
         if outcome.findings:
             raise outcome.findings[0]
+        if not outcome.manifest:
+            raise NotFoundError("there are no content hashes to verify it by", path=os.fspath(one), expected="an entry in shardwright.manifest.json beside it",
+                                hint="manifest=True makes it when saving, shardwright.hash(path, write=True) later; of a set it belongs to the index")
 
 
 def _name_plain(stored: Stored, model: Any, saveables: Iterable[Saveable]) -> None:

@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+import keras
 import ml_dtypes
 import numpy as np
 
@@ -200,7 +201,7 @@ def _build_optimizer(optimizer: Any, stored_count: int, model: Any) -> None:
 
 def _is_fresh(saveable: Any, targets: dict[str, Any] | None) -> bool:
     """Whether it is an optimizer of Keras that has not made a step: its slots hold nothing."""
-    return is_plain_optimizer(saveable) and targets is not None and len(targets) > 2 and int(saveable.iterations.value) == 0
+    return is_plain_optimizer(saveable) and targets is not None and len(targets) > 2 and int(keras.ops.convert_to_numpy(saveable.iterations)) == 0
 
 
 # ---- values

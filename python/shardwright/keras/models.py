@@ -8,12 +8,16 @@ import os
 import shutil
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import keras
 
-from ..errors import AlreadyExistsError, CorruptError, InvalidArgumentError, NotFoundError, UnsupportedError
+from ..errors import AlreadyExistsError, CorruptError, Error, InvalidArgumentError, NotFoundError, UnsupportedError, errors_of
+from ..jobs import hash as hash_checkpoint
 from ..memory import DEFAULT_MEMORY
 from ..progress import Progress
 from ..saving import CopySummary
@@ -44,6 +48,10 @@ def save_model(model: Any, path: str | os.PathLike[str], max_shard_size: float |
     target = os.fspath(path)
     if not target.endswith(".keras"):
         raise InvalidArgumentError("a model is saved to a .keras file", path=target)
+    if "://" in target:
+        raise UnsupportedError("models are saved on this machine's file systems only", path=target)
+    if os.path.isdir(target):
+        raise AlreadyExistsError("a directory stands where the model is to be written", path=target)
     require_built(model, "it is saved")
     if any(not getattr(variable.value, "is_fully_addressable", True) for variable in model.variables):
         raise UnsupportedError("a model that is spread over processes has no one to write its archive",
@@ -54,19 +62,31 @@ def save_model(model: Any, path: str | os.PathLike[str], max_shard_size: float |
     directory = os.path.dirname(os.path.abspath(target))
     if not os.path.isdir(directory):
         raise NotFoundError("the directory to write into does not exist", path=directory, hint="create it first")
-    request = {"max_shard_bytes": limit, "manifest": manifest and limit is not None}
-    with tempfile.TemporaryDirectory(prefix=".shardwright-model-", dir=directory) as staging:
+    with errors_of(target), tempfile.TemporaryDirectory(prefix=".shardwright-model-", dir=directory) as staging:
         archive = os.path.join(staging, os.path.basename(target))
         if limit is None:
             _write_archive(model, archive, staging, None)
-            summary = save_values(model, archive, {}, {**request, "overwrite": True}, random_state, memory, threads, progress)
+            summary = _with_weights(model, archive, target, random_state, memory, threads, progress)
         else:
             index = os.path.basename(target)[:-len(".keras")] + ".weights.json"
             digest = _write_archive(model, archive, staging, index)
-            summary = save_values(model, os.path.join(os.path.dirname(target), index), {"model": digest}, {**request, "overwrite": overwrite},
-                                  random_state, memory, threads, progress)
+            request = {"max_shard_bytes": limit, "manifest": bool(manifest), "overwrite": bool(overwrite)}
+            summary = save_values(model, os.path.join(os.path.dirname(target), index), {"model": digest}, request, random_state, memory, threads, progress)
         _put(archive, target)
+    if manifest and limit is None:
+        hash_checkpoint(target, write=True, memory=memory, threads=threads)
     return summary
+
+
+def _with_weights(model: Any, archive: str, target: str, random_state: bool, memory: int | str, threads: int, progress: Progress | str) -> CopySummary:
+    """Puts the weights into an archive that is to be moved to `target`, and speaks of that."""
+    try:
+        summary = save_values(model, archive, {}, {"overwrite": True}, random_state, memory, threads, progress)
+    except Error as error:
+        if error.path is not None and error.path.startswith(archive):
+            error.path = target
+        raise
+    return replace(summary, target=target)
 
 
 def load_model(path: str | os.PathLike[str], custom_objects: dict[str, Any] | None = None, compile: bool = True, safe_mode: bool = True, *,
@@ -78,8 +98,8 @@ def load_model(path: str | os.PathLike[str], custom_objects: dict[str, Any] | No
     Everything else as in load_weights().
     """
     source = os.fspath(path)
-    with _Contents(source) as contents:
-        config = json.loads(contents.read(_CONFIG))
+    with errors_of(source), _Contents(source) as contents:
+        config = _object(contents.read(_CONFIG), source, f"member '{_CONFIG}'")
         where = weights if weights is not None else contents.weights()
         model = _model_of(config if compile else {**config, "compile_config": None}, custom_objects, safe_mode)
         load_weights(model, where, verify=verify, isolate=isolate, memory=memory, threads=threads, progress=progress)
@@ -145,6 +165,17 @@ def _put(archive: str, target: str) -> None:
 
 # ---- reading
 
+def _object(text: bytes, path: str, what: str) -> dict[str, Any]:
+    """Of JSON text."""
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise CorruptError(f"{what} is not valid JSON: {error}", path=path) from None
+    if not isinstance(found, dict):
+        raise CorruptError(f"{what} is no JSON object", path=path, found=type(found).__name__)
+    return found
+
+
 class _Contents:
     """An archive, or a directory with the same files."""
 
@@ -158,8 +189,6 @@ class _Contents:
                 self._zip = zipfile.ZipFile(path)
             except zipfile.BadZipFile:
                 raise CorruptError("not a .keras archive", path=path) from None
-            except FileNotFoundError:
-                raise NotFoundError("no such file", path=path) from None
             self.names = self._zip.namelist()
         if _CONFIG not in self.names:
             raise CorruptError("holds no configuration of a model", path=path, expected=f"a member '{_CONFIG}'",
@@ -176,7 +205,17 @@ class _Contents:
         if self._zip is None:
             with open(os.path.join(self.path, name), "rb") as file:
                 return file.read()
-        return self._zip.read(self._checked(name))
+        with self._reading(name):
+            return self._zip.read(self._checked(name))
+
+    @contextmanager
+    def _reading(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+            if isinstance(error, Error):
+                raise
+            raise CorruptError(f"member '{name}' cannot be read: {error}", path=self.path) from None
 
     def _checked(self, name: str) -> zipfile.ZipInfo:
         assert self._zip is not None
@@ -193,7 +232,7 @@ class _Contents:
         folder = os.path.dirname(self.path) if self._zip is not None else self.path
         if _POINTER not in self.names:
             raise CorruptError("holds no weights", path=self.path, expected=f"a member '{_WEIGHTS}'", hint="weights=... says where they are")
-        pointer = json.loads(self.read(_POINTER))
+        pointer = _object(self.read(_POINTER), self.path, f"member '{_POINTER}'")
         beside = os.path.basename(self.path)[:-len(".keras")] + ".weights.json"
         for name in (beside, pointer.get("weights")):
             index = os.path.join(folder, os.path.basename(str(name)))
@@ -204,8 +243,9 @@ class _Contents:
                             hint="fetch the index and its shards too, or say with weights=... where they are")
 
     def _check_same_model(self, index: str, digest: Any) -> None:
-        with open(index, encoding="utf-8") as file:
-            found = json.load(file).get("metadata", {}).get("model")
+        with open(index, "rb") as file:
+            metadata = _object(file.read(), index, "the index").get("metadata")
+        found = metadata.get("model") if isinstance(metadata, dict) else None
         if found is not None and found != digest:
             raise CorruptError("the weights beside the model were saved with another configuration or other assets", path=index,
                                hint="one of the two files is of another save; weights=... loads them all the same")
@@ -222,5 +262,5 @@ class _Contents:
             if self._zip is None:
                 shutil.copyfile(os.path.join(self.path, name), into)
                 continue
-            with self._zip.open(self._checked(name)) as member, open(into, "wb") as file:
+            with self._reading(name), self._zip.open(self._checked(name)) as member, open(into, "wb") as file:
                 shutil.copyfileobj(member, file)

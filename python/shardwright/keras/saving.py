@@ -13,7 +13,7 @@ import numpy as np
 
 from ..arrays import Producer, source_of
 from ..dtypes import numpy_dtype
-from ..errors import InvalidArgumentError, UnsupportedError
+from ..errors import AlreadyExistsError, InvalidArgumentError, UnsupportedError
 from ..memory import DEFAULT_MEMORY, size
 from ..progress import Progress
 from ..saving import CopySummary, write
@@ -47,8 +47,8 @@ def save_weights(model: Any, path: str | os.PathLike[str], max_shard_size: float
     require_built(model, "its weights are saved")
     _check_name(os.fspath(path))
     return save_values(model, os.fspath(path), {}, {
-        "max_shard_bytes": shard_bytes(max_shard_size), "overwrite": overwrite, "manifest": manifest,
-        "strict": strict}, random_state, memory, threads, progress)
+        "max_shard_bytes": shard_bytes(max_shard_size), "overwrite": bool(overwrite), "manifest": bool(manifest),
+        "strict": bool(strict)}, random_state, memory, threads, progress)
 
 
 def save_values(model: Any, path: str, metadata: Mapping[str, Any], request: Mapping[str, Any], random_state: bool, memory: int | str,
@@ -76,8 +76,10 @@ def _check_name(path: str) -> None:
         raise UnsupportedError("weights are saved on this machine's file systems only", path=path,
                                hint="save here, then upload the files that the returned summary lists, the index last")
     name = os.path.basename(path.rstrip("/"))
-    plain = name.endswith((".weights.h5", ".weights.json", ".safetensors", ".safetensors.index.json")) or os.path.isdir(path)
-    if not plain and name.endswith(_FILE_ENDINGS):
+    file, directory = name.endswith((".weights.h5", ".weights.json", ".safetensors", ".safetensors.index.json")), os.path.isdir(path)
+    if file and directory:
+        raise AlreadyExistsError("a directory stands where a file is to be written", path=path)
+    if not file and not directory and name.endswith(_FILE_ENDINGS):
         hint = "save_model() makes .keras files" if name.endswith(".keras") else None
         raise InvalidArgumentError("this name does not say which layout is meant", path=path, hint=hint,
                                    expected="x.weights.json, x.weights.h5, x.safetensors or a directory")
@@ -90,7 +92,7 @@ def shard_bytes(limit: float | str | None) -> int | None:
     if isinstance(limit, str) and not _is_number(limit):
         return size(limit, "max_shard_size")
     gib = math.nan if isinstance(limit, bool) else float(limit)
-    if not math.isfinite(gib) or gib * 2**30 < 1:
+    if not 1 <= gib * 2**30 <= 2**63:  # of NaN too
         raise InvalidArgumentError("max_shard_size is not a size", found=repr(limit), expected="GiB as a number, or text such as '5GB'")
     return int(gib * 2**30)
 

@@ -98,7 +98,7 @@ def open_stored(path: Path | Sequence[Path], isolate: bool) -> Stored:
         stored = Stored(f"{os.fspath(paths[0])} and {len(paths) - 1} more" if len(paths) > 1 else os.fspath(paths[0]))
     try:
         for one in paths:
-            stored.add(Checkpoint(_core.open(os.fspath(one), isolate, _MOST_METADATA, opaque_as_bytes=True)))
+            stored.add(Checkpoint(_core.open(os.fspath(one), bool(isolate), _MOST_METADATA, opaque_as_bytes=True)))
     except BaseException:
         stored.close()
         raise

@@ -190,6 +190,9 @@ class Weight(NamedTuple):
     dtype: str
     variable: Any
 
+    def __repr__(self) -> str:
+        return f"<Weight '{self.name}' ({self.path or 'computed'}): {self.dtype} {list(self.shape)}>"
+
 
 def weights_of(model: Any) -> list[Weight]:
     """Every weight of a model that is saved, in the order in which it is, slots of the optimizer included. A variable that two layers

@@ -1,4 +1,5 @@
 """Whole models: .keras with the weights inside, and with the weights in shards beside it."""
+import errno
 import json
 import os
 import zipfile
@@ -137,6 +138,64 @@ def test_assets_stay_inside(tmp_path):
     with pytest.raises(shardwright.CorruptError, match="somewhere else"):
         sk.load_model(tmp_path / "m.keras")
     assert not (tmp_path.parent / "outside.txt").exists()
+
+
+BROKEN = {"empty": b"", "no text": b"\xff\xfe", "list": b"[]", "null": b"null", "deep": b"[" * 100_000}
+
+
+@pytest.mark.parametrize("text", BROKEN.values(), ids=BROKEN)
+def test_json_that_is_none(text, tmp_path):
+    sk.save_model(zoo.sequential(), tmp_path / "m.keras", 1)
+    for member in ("config.json", "shardwright.json"):
+        with zipfile.ZipFile(tmp_path / "m.keras") as whole, zipfile.ZipFile(tmp_path / "b.keras", "w") as broken:
+            for name in whole.namelist():
+                broken.writestr(name, text if name == member else whole.read(name))
+        with pytest.raises(shardwright.CorruptError, match="JSON"):
+            sk.load_model(tmp_path / "b.keras")
+    (tmp_path / "m.weights.json").write_bytes(text)
+    with pytest.raises(shardwright.CorruptError, match="JSON"):
+        sk.load_model(tmp_path / "m.keras")
+
+
+def test_member_with_a_flipped_bit(tmp_path):
+    sk.save_model(zoo.sequential(), tmp_path / "m.keras")
+    content = bytearray((tmp_path / "m.keras").read_bytes())
+    content[content.index(b'"class_name"') + 2] ^= 1
+    (tmp_path / "m.keras").write_bytes(content)
+    with pytest.raises(shardwright.CorruptError, match="config.json.*CRC"):
+        sk.load_model(tmp_path / "m.keras")
+
+
+def test_manifest_of_an_archive(tmp_path):
+    model = zoo.fill(zoo.sequential())
+    sk.save_model(model, tmp_path / "m.keras", manifest=True)
+    assert zoo.same(zoo.values(sk.load_model(tmp_path / "m.keras", verify=True)), zoo.values(model))
+    content = bytearray((tmp_path / "m.keras").read_bytes())
+    content[content.index(np.asarray(model.layers[0].kernel).tobytes()) + 3] ^= 1
+    (tmp_path / "m.keras").write_bytes(content)
+    with pytest.raises(shardwright.CorruptError):
+        sk.load_model(tmp_path / "m.keras", verify=True)
+
+
+def test_errors_and_summaries_speak_of_the_model(tmp_path, monkeypatch):
+    """Not of the place where it is put together."""
+    model, path = zoo.sequential(), tmp_path / "m.keras"
+    assert sk.save_model(model, path).target == str(path)
+    with pytest.raises(shardwright.ResourceExhaustedError) as caught:
+        sk.save_model(model, path, memory=1)
+    assert "model-" not in str(caught.value)
+    for number, error in ((errno.ENOSPC, shardwright.ResourceExhaustedError), (errno.EROFS, PermissionError), (errno.EIO, shardwright.IoError)):
+        def fail(*_, **__):
+            raise OSError(number, os.strerror(number), "elsewhere")
+        monkeypatch.setattr(os, "replace", fail)
+        with pytest.raises(error) as caught:
+            sk.save_model(model, path)
+        assert isinstance(caught.value, shardwright.Error) and caught.value.path == str(path)
+    assert os.listdir(tmp_path) == ["m.keras"]
+    (tmp_path / "d.keras").mkdir()
+    with pytest.raises(shardwright.AlreadyExistsError):
+        sk.save_model(model, tmp_path / "d.keras", "100B")
+    assert sorted(os.listdir(tmp_path)) == ["d.keras", "m.keras"]
 
 
 def test_names_and_overwriting(tmp_path):

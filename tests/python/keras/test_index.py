@@ -127,7 +127,7 @@ def test_sizes(limit, nbytes):
     assert shard_bytes(limit) == nbytes
 
 
-@pytest.mark.parametrize("limit", [0, -1, float("nan"), float("inf"), "nan", "5 parrots", True, "-3"])
+@pytest.mark.parametrize("limit", [0, -1, float("nan"), float("inf"), "nan", "5 parrots", True, "-3", 1e300, 2**34, "1e12"])
 def test_sizes_that_are_none(limit, tmp_path):
     """Keras takes NaN for no limit, and finds 0 too small for the first variable."""
     model = zoo.sequential()
@@ -141,6 +141,14 @@ def test_names_that_say_nothing(name, tmp_path):
     with pytest.raises(shardwright.InvalidArgumentError, match="layout"):
         sk.save_weights(zoo.sequential(), tmp_path / name)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_directory_of_a_files_name(tmp_path):
+    for name in ("m.weights.json", "m.weights.h5", "m.safetensors"):
+        (tmp_path / name).mkdir()
+        with pytest.raises(shardwright.AlreadyExistsError, match="directory"):
+            sk.save_weights(zoo.sequential(), tmp_path / name)
+        assert list((tmp_path / name).iterdir()) == []
 
 
 def test_limit_for_one_file(tmp_path):

@@ -315,6 +315,18 @@ def test_training_goes_on_as_if_nothing_had_been(tmp_path):
     assert all(np.allclose(a, b, rtol=1e-6, atol=1e-7) for a, b in zip(zoo.values(model), zoo.values(again)))
 
 
+def test_gradients_that_are_accumulated(tmp_path):
+    def make():
+        return compiled(optimizer=keras.optimizers.Adam(gradient_accumulation_steps=2))
+    model = make()
+    model.fit(np.ones((8, 6)), np.ones((8, 2)), verbose=0)
+    before = zoo.values(zoo.fill(model))
+    sk.save_weights(model, tmp_path / "m.weights.json")
+    for again in (zoo.spoil(model), make()):
+        sk.load_weights(again, tmp_path / "m.weights.json")
+        assert zoo.same(zoo.values(again), before)
+
+
 def test_loss_scale_optimizer(tmp_path):
     model = compiled(optimizer=keras.optimizers.LossScaleOptimizer(keras.optimizers.Adam()))
     model.optimizer.build(model.trainable_variables)

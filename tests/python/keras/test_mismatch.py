@@ -224,6 +224,32 @@ def test_flipped_bit(tmp_path):
     assert zoo.same(zoo.values(model), before)
 
 
+def test_nothing_to_verify_by(tmp_path):
+    """To ask for hashes where there are none is no check that was passed."""
+    model = dense(4, 4)
+    sk.save_weights(model, tmp_path / "m.weights.json", "50B", manifest=True)
+    before = zoo.values(zoo.spoil(model))
+    shards = sorted(tmp_path.glob("*.h5"))
+    for paths in (shards, iter(shards)):  # the manifest is of the set
+        with pytest.raises(shardwright.NotFoundError, match="no content hashes"):
+            sk.load_weights(model, paths, verify=True)
+    (tmp_path / "shardwright.manifest.json").unlink()
+    with pytest.raises(shardwright.NotFoundError, match="no content hashes"):
+        sk.load_weights(model, tmp_path / "m.weights.json", verify=True)
+    assert zoo.same(zoo.values(model), before)
+    shardwright.hash(tmp_path / "m.weights.json", write=True)
+    sk.load_weights(model, tmp_path / "m.weights.json", verify=True)
+
+
+def test_name_that_is_not_text(tmp_path):
+    model = dense(4, 4)
+    model.save_weights(tmp_path / "m.weights.h5")
+    with h5py.File(tmp_path / "m.weights.h5", "a") as file:
+        file["layers/dense/vars"].create_dataset(b"\xff", data=np.zeros(3))
+    with pytest.raises(sk.MismatchError, match="in the file, not in the model"):
+        sk.load_weights(model, tmp_path / "m.weights.h5")
+
+
 @pytest.mark.parametrize("kind", ["soft", "external", "dataset for a group", "group for a dataset"])
 def test_what_no_weights_file_has(kind, tmp_path):
     model = dense(4, 4)
