@@ -13,6 +13,7 @@ import numpy as np
 
 from .dtypes import Array, address_of, base_name, block_of, name_of, numpy_dtype, pack, parse, plain_name
 from .errors import InvalidArgumentError, UnsupportedError
+from .memory import extents
 
 Box = tuple[tuple[int, ...], tuple[int, ...]]
 """Start and extents."""
@@ -69,7 +70,8 @@ def source_of(name: str, value: Any) -> Source:
     if isinstance(value, Producer):
         return _of_producer(name, value)
     if isinstance(value, Sharded):
-        return _of_pieces(name, tuple(map(int, value.shape)), parse(value.dtype), [(tuple(s), _host(name, a)) for s, a in value.pieces])
+        pieces = [(extents(start, "start of a piece", name), _host(name, array)) for start, array in value.pieces]
+        return _of_pieces(name, extents(value.shape, "shape", name), parse(value.dtype), pieces)
     if _is(value, "torch", "Tensor"):
         return _of_torch(name, value)
     if _is(value, "jax", "Array"):
@@ -94,13 +96,17 @@ def _host(name: str, value: Any) -> Array:
         raise InvalidArgumentError(f"{type(value).__name__} is no array", tensor=name, hint="np.asarray(...) says which dtype is meant")
     if hasattr(value, "__array__") or not hasattr(value, "__dlpack__"):
         return np.asarray(value)
-    return np.from_dlpack(value)
+    try:
+        return np.from_dlpack(value)
+    except (RuntimeError, BufferError) as error:  # a device that NumPy cannot reach, or a type that it does not know
+        raise UnsupportedError(f"{type(value).__name__} cannot be taken over by NumPy: {error}", tensor=name,
+                               hint="give it as an array of NumPy, PyTorch or JAX") from None
 
 
 def _of_producer(name: str, value: Producer) -> Source:
     if (value.whole is None) == (value.box is None):
         raise InvalidArgumentError("a Producer has either `whole` or `box`", tensor=name)
-    return Source(name, parse(value.dtype), tuple(map(int, value.shape)), producer=value)
+    return Source(name, parse(value.dtype), extents(value.shape, "shape", name), producer=value)
 
 
 def _of_numpy(name: str, array: Array) -> Source:
@@ -136,7 +142,9 @@ def _torch_view(tensor: Any) -> Array:
     try:
         dtype = numpy_dtype(name)
     except TypeError:
-        raise UnsupportedError(f"checkpoints have no type for torch.{name}") from None
+        dtype = None
+    if dtype is None or (dtype.isbuiltin != 1 and dtype.itemsize not in _SAME_WIDTH):
+        raise UnsupportedError(f"checkpoints have no type for torch.{name}")
     known = dtype.isbuiltin == 1
     view: Array = (tensor if known else tensor.view(getattr(sys.modules["torch"], _SAME_WIDTH[dtype.itemsize]))).numpy()
     return view if known else view.view(dtype)

@@ -11,9 +11,9 @@ import numpy as np
 
 from . import _core, slicing
 from .arrays import writable_view
-from .dtypes import Array, address_of, block_of, name_of, numpy_dtype, parse, short_name, unpack
-from .errors import Error, InvalidArgumentError, TensorNotFoundError
-from .memory import ALIGNMENT, DEFAULT_MEMORY, empty, size
+from .dtypes import Array, address_of, block_of, is_float, name_of, numpy_dtype, parse, short_name, unpack
+from .errors import Error, InvalidArgumentError, TensorNotFoundError, UnsupportedError
+from .memory import ALIGNMENT, DEFAULT_MEMORY, empty, extents, size
 from .progress import Progress, reporting
 
 # Tensors from this size on get memory of their own when loading, so that dropping one frees it; smaller ones share.
@@ -31,7 +31,7 @@ def open(path: str | os.PathLike[str], *, isolate: bool = False, max_metadata: i
 
     Raises NotFoundError, CorruptError, UnsupportedError, PermissionDeniedError. Thread-safe, and so is what it returns.
     """
-    return Checkpoint(_core.open(os.fspath(path), isolate, size(max_metadata, "max_metadata")))
+    return Checkpoint(_core.open(os.fspath(path), bool(isolate), size(max_metadata, "max_metadata")))
 
 
 class Checkpoint(Mapping[str, "Tensor"]):
@@ -198,9 +198,9 @@ class Checkpoint(Mapping[str, "Tensor"]):
         after: list[tuple[Array, Array, str]] = []
         for name, start, array in boxes:
             tensor, view = self[name], writable_view(array)
-            begin = (0,) * len(tensor.shape) if start is None else tuple(map(int, start))
+            begin = (0,) * len(tensor.shape) if start is None else extents(start, "start of a box", name)
             inside = len(begin) == len(tensor.shape) == view.ndim and all(
-                0 <= b and b + n <= e for b, n, e in zip(begin, view.shape, tensor.shape))
+                b + n <= e for b, n, e in zip(begin, view.shape, tensor.shape))
             if not inside:
                 raise InvalidArgumentError("the box lies outside the tensor", tensor=name, path=self.path,
                                            found=f"start {list(begin)}, extents {list(view.shape)}", expected=f"within {list(tensor.shape)}")
@@ -305,6 +305,8 @@ class Tensor:
         else:
             result = empty(chosen.shape, self.dtype if dtype is None else numpy_dtype(parse(dtype)))
         if self._packed:
+            if not is_float(result.dtype):
+                raise UnsupportedError(f"no conversion from {short_name(self._type)} to {result.dtype.name}", tensor=self.name)
             result[...] = self._unpacked(chosen).astype(result.dtype, copy=False)
         else:
             self._fill(chosen, result)

@@ -2,11 +2,11 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass
 
 from . import _core
-from .errors import InvalidArgumentError, NotFoundError, TensorNotFoundError
+from .errors import InvalidArgumentError, NotFoundError, TensorNotFoundError, errors_of
 from .memory import size
 
 _INDEX_ENDINGS = (".safetensors.index.json", ".weights.json")
@@ -38,7 +38,7 @@ def files_for(index: str | os.PathLike[str], names: Iterable[str] | None = None,
     """Which files of a sharded checkpoint hold given tensors, by the index alone; and which of them are there, whole.
 
     index: X.safetensors.index.json, X.weights.json, or a directory with one of them, which is then looked at for the files too.
-    names: tensors; None: all. Of Keras's index a variable ("layers/dense/vars/0") or its group ("layers/dense/vars"), which may be in
+    names: tensors; None: all. Of Keras's index a variable ("layers/dense/vars/0", or as open() names it) or its group ("layers/dense/vars"), which may be in
         several files: the index does not say which variable is in which.
     directory: where the files are, or are to be. A file counts as whole when it is as long as its own header says; verify() looks at
         what is in it.
@@ -52,7 +52,7 @@ def files_for(index: str | os.PathLike[str], names: Iterable[str] | None = None,
     cap = size(max_metadata, "max_metadata")
     all_files, entries, groups = _core.read_index(folder, key, cap)
     places = {name: [all_files[i] for i in where] for name, where in entries}
-    wanted = list(places) if names is None else list(dict.fromkeys(_entry(name, groups) for name in names))
+    wanted = list(places) if names is None else list(dict.fromkeys(_entry(name, places) if groups else name for name in names))
     absent = [name for name in wanted if name not in places]
     if absent:
         near = _core.nearest_names(absent[0], list(places), 3)
@@ -72,7 +72,8 @@ def files_for(index: str | os.PathLike[str], names: Iterable[str] | None = None,
 def _locate(index: str) -> tuple[str, str]:
     if not os.path.isdir(index):
         return os.path.dirname(index) or ".", os.path.basename(index)
-    candidates = sorted(name for name in os.listdir(index) if name.endswith(_INDEX_ENDINGS))
+    with errors_of(index):
+        candidates = sorted(name for name in os.listdir(index) if name.endswith(_INDEX_ENDINGS))
     if len(candidates) > 1 and "model.safetensors.index.json" in candidates:
         candidates = ["model.safetensors.index.json"]
     if not candidates:
@@ -82,13 +83,12 @@ def _locate(index: str) -> tuple[str, str]:
     return index, candidates[0]
 
 
-def _entry(name: str, groups: bool) -> str:
-    """The index's name for what a tensor is in."""
-    if not groups:
-        return name
+def _entry(name: str, groups: Container[str]) -> str:
+    """The group of Keras's index that a tensor is in, by its name in Keras's files or the one that open() gives."""
     name = name.removeprefix("/")
-    group = name.rpartition("/")[0]
-    return group if group == "vars" or group.endswith("/vars") else name
+    inside, found, _ = f"/{name}".rpartition("/vars/")
+    candidates = [name, f"{name}/vars", f"{inside}/vars".removeprefix("/") if found else name]
+    return next((group for group in candidates if group in groups), candidates[-1])
 
 
 def _sort_in(found: ShardFiles, file: str, state: str, there: int, expected: int | None, problem: str) -> None:

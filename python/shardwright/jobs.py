@@ -36,9 +36,10 @@ def copy(source: Path, target: Path, *, format: str | None = None, max_shard_siz
         "source": os.fspath(source), "target": os.fspath(target), "format": format,
         "max_shard_bytes": None if max_shard_size is None else size(max_shard_size, "max_shard_size"),
         "dtype": None if dtype is None else parse(dtype), "include": _globs(include), "exclude": _globs(exclude),
-        "rename": list((rename or {}).items()), "settings": list((options or {}).items()), "overwrite": overwrite, "strict": strict, "manifest": manifest, "dry_run": dry_run}
+        "rename": list((rename or {}).items()), "settings": list((options or {}).items()), "overwrite": bool(overwrite), "strict": bool(strict),
+        "manifest": bool(manifest), "dry_run": bool(dry_run)}
     with reporting(progress) as report:
-        return CopySummary(**_core.copy(request, size(memory, "memory"), threads, isolate, report))
+        return CopySummary(**_core.copy(request, size(memory, "memory"), threads, bool(isolate), report))
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ def verify(path: Path, *, full: bool = False, against: Path | None = None, memor
     """
     against = "" if against is None else os.fspath(against)
     with reporting(progress) as report:
-        found = _core.verify(os.fspath(path), full or bool(against), against, size(memory, "memory"), threads, isolate, report)
+        found = _core.verify(os.fspath(path), bool(full or against), against, size(memory, "memory"), threads, bool(isolate), report)
     return Verification(**found)
 
 
@@ -85,7 +86,7 @@ def diff(a: Path, b: Path, *, names_only: bool = False, atol: float = 0.0, rtol:
     names_only: look at names, shapes and dtypes only. atol, rtol: values are equal when |a - b| <= atol + rtol * |b|; both 0: equal bits.
     """
     with reporting(progress) as report:
-        rows = _core.diff(os.fspath(a), os.fspath(b), names_only, atol, rtol, size(memory, "memory"), threads, isolate, report)
+        rows = _core.diff(os.fspath(a), os.fspath(b), bool(names_only), atol, rtol, size(memory, "memory"), threads, bool(isolate), report)
     return [Difference(*row) for row in rows]
 
 
@@ -104,7 +105,7 @@ def hash(path: Path, *, write: bool = False, memory: int | str = DEFAULT_MEMORY,
     write: also make shardwright.manifest.json beside the checkpoint, which verify() then checks against.
     """
     with reporting(progress) as report:
-        rows = _core.hash(os.fspath(path), write, size(memory, "memory"), threads, isolate, report)
+        rows = _core.hash(os.fspath(path), bool(write), size(memory, "memory"), threads, bool(isolate), report)
     return {name: TensorHash(short_name(dtype), shape, text) for name, dtype, shape, text in rows}
 
 
@@ -123,7 +124,7 @@ class Reindexed:
 def reindex(directory: Path, *, dry_run: bool = False, progress: Progress = None) -> Reindexed:
     """Makes the index of a sharded set anew from the headers of its shards."""
     with reporting(progress) as report:
-        return Reindexed(**_core.reindex(os.fspath(directory), dry_run, report))
+        return Reindexed(**_core.reindex(os.fspath(directory), bool(dry_run), report))
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 import math
+import operator
 from typing import Any
 
 import numpy as np
@@ -20,9 +21,24 @@ def size(value: int | str, what: str) -> int:
     """Bytes of "5GB" (10^9), "5GiB" (2^30) or a whole number of bytes. InvalidArgumentError naming `what` for anything else."""
     if isinstance(value, str):
         return _core.parse_size(value)
-    if isinstance(value, bool) or not hasattr(value, "__index__") or int(value) < 0:
+    try:
+        found = -1 if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        found = -1
+    if not 0 <= found <= 1 << 63:
         raise InvalidArgumentError(f"{what} is not a size", found=repr(value), expected="bytes as a whole number, or text such as '5GB'")
-    return int(value)
+    return found
+
+
+def extents(values: Any, what: str, tensor: str | None = None) -> tuple[int, ...]:
+    """Whole numbers from 0 on: a shape, or where a box begins. InvalidArgumentError naming `what` and the tensor for anything else."""
+    try:
+        found = tuple(map(operator.index, values))
+    except TypeError:
+        found = (-1,)
+    if not all(0 <= n < 1 << 63 for n in found):
+        raise InvalidArgumentError(f"{what} is not a list of whole numbers from 0 on", tensor=tensor, found=repr(values)[:80])
+    return found
 
 
 def empty(shape: Sequence[int] | int, dtype: Any = np.float32) -> Array:
@@ -30,10 +46,10 @@ def empty(shape: Sequence[int] | int, dtype: Any = np.float32) -> Array:
 
     Loading into such memory is about twice as fast as into np.empty's, and JAX on the CPU takes it over without a copy.
     """
-    shape = (shape,) if isinstance(shape, int) else tuple(shape)
+    shape = extents((shape,) if hasattr(shape, "__index__") else shape, "shape")
     dtype = np.dtype(dtype)
     nbytes = math.prod(shape) * dtype.itemsize
-    if nbytes == 0:
+    if nbytes == 0 or nbytes >= 1 << 63 or dtype.hasobject:  # nothing to align, or NumPy's to refuse or to make
         return np.empty(shape, dtype)
     arena = _core.arena(nbytes if nbytes >= _LARGE else nbytes + ALIGNMENT)
     return carve(arena, -address_of(arena) % ALIGNMENT, shape, dtype)

@@ -72,8 +72,8 @@ def save(path: str | os.PathLike[str], tensors: Tensors, *, format: str | None =
     with _telling(ranks):
         values = {"metadata": metadata_json(metadata)} if metadata else {}
         request = {"target": os.fspath(path), "format": format, "max_shard_bytes": None if max_shard_size is None else size(max_shard_size, "max_shard_size"),
-                   "dtype": None if dtype is None else parse(dtype), "settings": list((options or {}).items()), "overwrite": overwrite, "strict": strict,
-                   "manifest": manifest, "dry_run": dry_run}
+                   "dtype": None if dtype is None else parse(dtype), "settings": list((options or {}).items()), "overwrite": bool(overwrite),
+                   "strict": bool(strict), "manifest": bool(manifest), "dry_run": bool(dry_run)}
         sources = sources_of(tensors)
     return write(sources, ties or {}, values, request, memory, threads, progress, ranks)
 
@@ -93,7 +93,7 @@ def metadata_json(metadata: Mapping[str, str]) -> str:
     for key, value in metadata.items():
         if not isinstance(key, str) or not isinstance(value, str):
             raise InvalidArgumentError("metadata is text to text", found=f"{key!r}: {value!r}", hint="json.dumps() makes text of other values")
-    return json.dumps(dict(metadata), ensure_ascii=False)
+    return json.dumps(dict(metadata), ensure_ascii=False).encode().decode()  # UnicodeEncodeError for half of a surrogate pair
 
 
 def sources_of(tensors: Tensors) -> list[Source]:

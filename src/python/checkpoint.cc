@@ -232,9 +232,12 @@ void bind_checkpoint(nb::module_& module) {
   module.def("parse_size", [](const std::string& text) { return unwrap(parse_size(text)); }, "'5GB' in bytes.");
   module.def(
       "nearest_names",
-      [](const std::string& wanted, const std::vector<std::string>& names, size_t most) {
-        return nearest_names(wanted, names, most);
+      [](const nb::str& wanted, const nb::list& names, size_t most) {
+        std::vector<std::string> texts;
+        for (nb::handle name : names) texts.push_back(from_str(name));
+        return strs_of(nearest_names(from_str(wanted), texts, most));
       },
+      nb::sig("def nearest_names(wanted: str, names: list[str], most: int) -> list[str]"),
       "Up to `most` of `names` that are near to one that is not there.");
   module.def(
       "formats",

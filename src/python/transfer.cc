@@ -6,6 +6,7 @@
 #include <nanobind/stl/tuple.h>
 #include <nanobind/stl/vector.h>
 
+#include <limits>
 #include <map>
 #include <optional>
 #include <utility>
@@ -145,6 +146,10 @@ Result<Catalog> source_of(const nb::list& given, const std::vector<std::pair<siz
     nb::object where = row[3];
     auto elements = element_count(shape);
     auto bytes = elements ? bytes_of_elements(dtype, *elements) : std::nullopt;
+    if (!elements || *elements > std::numeric_limits<int64_t>::max() / 8)
+      return fail(Code::kInvalidArgument, "no memory has so many elements")
+          .at_tensor(text)
+          .with_found(shape_text(shape));
     if (!bytes)
       return fail(Code::kInvalidArgument,
                   "its number of elements does not fit whole bytes of " + std::string(dtype_row(dtype).numpy_name))

@@ -89,6 +89,14 @@ def test_keras_sets(keras):
     assert list(sw.files_for(keras.parent).wrong) == [first]
 
 
+def test_names_as_open_gives_them(tmp_path):
+    names = ["lm_head.weight", "a/b", "vars", "x/vars/y/z"]
+    sw.save(tmp_path / "m.weights.json", {name: np.zeros(4) for name in names}, max_shard_size=1)
+    with sw.open(tmp_path / "m.weights.json") as checkpoint:
+        for name in checkpoint:
+            assert list(sw.files_for(tmp_path / "m.weights.json", [name]).files) == [checkpoint[name].files[0].rpartition("/")[2]], name
+
+
 @pytest.mark.parametrize("file", ["../up.safetensors", "/etc/passwd.safetensors", "a/../../b.safetensors", 7, "model.bin"], ids=str)
 def test_hostile_indexes(tmp_path, file):
     (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"a": file}}))

@@ -119,3 +119,22 @@ def test_jax_arrays(tmp_path):
     pytest.importorskip("jax")
     done = subprocess.run([sys.executable, "-c", JAX, str(tmp_path / "a.safetensors")], capture_output=True, text=True)
     assert done.returncode == 0 and done.stdout.strip() == "ok", done.stderr[-3000:]
+
+
+def test_what_torch_has_and_checkpoints_have_not(tmp_path):
+    torch = pytest.importorskip("torch")
+
+    class ByDlpackAlone:
+        """bfloat16 by a protocol that NumPy does not take it through."""
+
+        def __dlpack__(self, **options):
+            return torch.ones(2, dtype=torch.bfloat16).__dlpack__(**options)
+
+        def __dlpack_device__(self):
+            return (1, 0)
+    for value in (torch.ones(3, dtype=torch.complex32), torch.empty(3, dtype=torch.bits8), ByDlpackAlone()):
+        with pytest.raises(sw.UnsupportedError) as raised:
+            sw.save(tmp_path / "a.safetensors", {"bad": value})
+        assert raised.value.tensor == "bad"
+    with pytest.raises(sw.InvalidArgumentError):
+        sw.save(tmp_path / "a.safetensors", {"a": np.zeros(1)}, memory=torch.tensor(2e9))

@@ -209,6 +209,8 @@ def test_boxes_of_tensors_in_one_pass(tmp_path, rng):
         checkpoint.read([("w", (60, 0), np.zeros((5, 96), "f4"))])
     with pytest.raises(sw.UnsupportedError):
         checkpoint.read([("w", (0, 0), np.zeros((5, 96), "i4"))])
+    with pytest.raises(sw.InvalidArgumentError, match="whole numbers"):
+        checkpoint.read([("w", (0.9, 0), np.zeros((5, 96), "f4"))])
 
 
 def test_reading_as_another_type_and_into_an_array(tmp_path, rng):
@@ -224,6 +226,16 @@ def test_reading_as_another_type_and_into_an_array(tmp_path, rng):
         tensor.read(dtype="float31")
     with pytest.raises(sw.InvalidArgumentError, match="float32"):
         tensor.read(dtype="f4")
+
+
+def test_packed_types_are_converted_to_floating_ones_only(tmp_path):
+    array = np.arange(8).astype(ml_dtypes.float4_e2m1fn)
+    sw.save(tmp_path / "a.safetensors", {"w": array})
+    tensor = sw.open(tmp_path / "a.safetensors")["w"]
+    assert same(tensor.read(dtype="float32"), array.astype("f4"))
+    for options in ({"dtype": "int8"}, {"dtype": "bool"}, {"out": np.zeros(8, "i8")}):
+        with pytest.raises(sw.UnsupportedError):
+            tensor.read(**options)
 
 
 def test_array_protocol(tmp_path):

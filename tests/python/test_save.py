@@ -121,7 +121,7 @@ def test_shard_sizes_are_bytes_or_text(tmp_path, size, shards):
     assert all(np.array_equal(loaded[name], array) for name, array in arrays.items())
 
 
-@pytest.mark.parametrize("size", [1.5, True, -1, "5 apples", "", [1]], ids=str)
+@pytest.mark.parametrize("size", [1.5, True, -1, "5 apples", "", [1], 2**64, np.array([5])], ids=str)
 def test_other_sizes_are_refused(tmp_path, size):
     with pytest.raises(sw.InvalidArgumentError):
         sw.save(tmp_path / "m", {"a": np.zeros(1)}, max_shard_size=size)
@@ -253,6 +253,28 @@ def test_a_producer_that_breaks_its_word(tmp_path, wrong):
     with pytest.raises(sw.InvalidArgumentError) as raised:
         sw.save(tmp_path / "m.safetensors", [("a", (1,), "float64", lambda: np.zeros(1)), ("w", (2, 3), "float32", lambda: wrong)])
     assert raised.value.tensor == "w" and not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("number", [0.5, -1, 2**63, 2**64, "2", None])
+def test_shapes_and_starts_are_whole_numbers(tmp_path, number):
+    """Half an element was once taken for none."""
+    part = np.zeros(4, "f4")
+    for value in (sw.Producer((number,), "float32", whole=lambda: part), sw.Sharded((number,), "float32", []), sw.Sharded((4,), "float32", [((number,), part)])):
+        with pytest.raises(sw.InvalidArgumentError, match="whole numbers") as raised:
+            sw.save(tmp_path / "m.safetensors", {"w": value})
+        assert raised.value.tensor == "w"
+    with pytest.raises(sw.InvalidArgumentError, match="whole numbers"):
+        sw.empty((number,))
+    with pytest.raises(sw.InvalidArgumentError, match="so many"):
+        sw.save(tmp_path / "m.safetensors", {"w": sw.Producer((2**62,), "float32", whole=lambda: part)})
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("option", ["overwrite", "strict", "manifest", "dry_run"])
+def test_options_are_true_or_false_as_python_has_it(tmp_path, option):
+    arrays = {"a": np.zeros(1)}
+    sw.save(tmp_path / "a.safetensors", arrays, **{option: 0})
+    sw.copy(tmp_path / "a.safetensors", tmp_path / "b.safetensors", **{option: np.True_})
 
 
 def test_what_a_producer_raises_is_raised(tmp_path):
