@@ -1,5 +1,6 @@
 """copy, verify, diff, hash, info, reindex: the same answers as the program's."""
 import json
+import resource
 
 import ml_dtypes
 import numpy as np
@@ -96,6 +97,28 @@ def test_diff(model, tmp_path, weights):
     assert rows["w"].max_abs_diff == pytest.approx(0.5, abs=1e-6)
     assert "w" not in {row.name for row in sw.diff(model, tmp_path / "other.safetensors", atol=0.6)}
     assert "w" not in {row.name for row in sw.diff(model, tmp_path / "other.safetensors", names_only=True)}
+
+
+def test_paths_that_no_system_has(tmp_path):
+    for path in ("x" * 5000, "x" * 300):
+        for job in (sw.open, sw.verify, sw.hash, sw.info, sw.files_for, sw.reindex):
+            with pytest.raises(sw.NotFoundError):
+                job(tmp_path / path)
+
+
+def test_names_that_are_not_text(tmp_path):
+    """An index of Keras could not be read back with them."""
+    sw.save(tmp_path / "a.weights.h5", {"\udcff": np.zeros(1), "b": np.ones(1)})
+    with pytest.raises(sw.UnsupportedError, match="UTF-8"):
+        sw.copy(tmp_path / "a.weights.h5", tmp_path / "a.weights.json")
+    assert not (tmp_path / "a.weights.json").exists()
+
+
+def test_as_many_threads_as_the_system_gives(shardwright, model, tmp_path):
+    """The room for their stacks is used up long before."""
+    done = shardwright.run("copy", "--threads", 1000, model, tmp_path / "b.safetensors",
+                           preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (2 << 30, 2 << 30)))
+    assert done.returncode == 0 and sw.diff(model, tmp_path / "b.safetensors") == []
 
 
 def test_reindex(model):

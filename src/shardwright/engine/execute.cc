@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <deque>
 #include <map>
+#include <system_error>
 #include <thread>
 
 #include "shardwright/engine/lane_writer.h"
@@ -37,8 +38,7 @@ class Run {
       if (lanes_[i].cutter.done()) idle.push_back(i);
     {
       std::vector<std::jthread> workers;
-      for (int i = 0; i < plan_.workers; ++i)
-        workers.emplace_back([this] { calls_.produce ? work_on_queue() : work(); });
+      start(workers);
       for (size_t lane : idle) finish_lane(lane, 0);
       serve_calls();
     }
@@ -50,6 +50,17 @@ class Run {
   }
 
  private:
+  /// As many workers as the system gives, if it does not give all.
+  void start(std::vector<std::jthread>& workers) {
+    try {
+      for (int i = 0; i < plan_.workers; ++i)
+        workers.emplace_back([this] { calls_.produce ? work_on_queue() : work(); });
+    } catch (const std::system_error& error) {
+      if (workers.empty())
+        record(0, fail(Code::kResourceExhausted, std::string("no thread could be started: ") + error.what()));
+    }
+  }
+
   struct LaneState {
     explicit LaneState(TaskCutter tasks) : cutter(std::move(tasks)) {}
     TaskCutter cutter;

@@ -101,7 +101,8 @@ Result<VerifySummary> verify(const VerifyRequest& request, const JobOptions& opt
   auto checkpoint = open_checkpoint(request.path, open);
   for (const auto& finding : findings) tell(finding);
   if (!checkpoint.ok()) {
-    bool missing = checkpoint.error().code == Code::kNotFound && !std::filesystem::exists(request.path);
+    std::error_code unknown;  // a path that cannot be looked at is not there
+    bool missing = checkpoint.error().code == Code::kNotFound && !std::filesystem::exists(request.path, unknown);
     if (missing || (!is_finding(checkpoint.error()) && checkpoint.error().code != Code::kNotFound))
       return std::move(checkpoint.error());
     tell(checkpoint.error());

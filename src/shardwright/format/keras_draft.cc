@@ -156,6 +156,12 @@ Result<std::unique_ptr<Draft>> draft_keras_sharded(const Catalog& want, const Wr
     return fail(Code::kInvalidArgument, "Keras finds sharded weights only by a name that ends in weights.json")
         .at_path(name);
   auto plans = plan_keras_datasets(want);
+  for (const auto& plan : plans)
+    for (const auto& tensor : plan.names)
+      if (!is_utf8(tensor.path))
+        return fail(Code::kUnsupported, "an index of Keras cannot hold a name that is not UTF-8")
+            .at_tensor(tensor.name)
+            .with_hint("rename it on the way (--rename)");
   std::vector<double> sizes;
   for (const auto& plan : plans)
     sizes.push_back(keras_size(want.spec(plan.tensor).dtype, want.spec(plan.tensor).shape));
