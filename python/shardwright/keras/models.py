@@ -73,9 +73,18 @@ def save_model(model: Any, path: str | os.PathLike[str], max_shard_size: float |
             request = {"max_shard_bytes": limit, "manifest": bool(manifest), "overwrite": bool(overwrite)}
             summary = save_values(model, os.path.join(os.path.dirname(target), index), {"model": digest}, request, random_state, memory, threads, progress)
         _put(archive, target)
-    if manifest and limit is None:
+    if limit is None and (manifest or _has_hashes(target)):  # those of the model that stood there are none of this one's
         hash_checkpoint(target, write=True, memory=memory, threads=threads)
     return summary
+
+
+def _has_hashes(target: str) -> bool:
+    path = os.path.join(os.path.dirname(target), "shardwright.manifest.json")
+    try:
+        with open(path, "rb") as file:
+            return os.path.basename(target) in _object(file.read(), path, "the manifest").get("checkpoints", ())
+    except (OSError, CorruptError):
+        return False
 
 
 def _with_weights(model: Any, archive: str, target: str, random_state: bool, memory: int | str, threads: int, progress: Progress | str) -> CopySummary:
