@@ -194,6 +194,59 @@ def orbax_save(source, target):
     report(0)
 
 
+# ---- Orbax's checkpoints: to and from arrays of JAX on one device
+
+COMPRESSIONS = {"raw": {"use_compression": False}, "zstd": {}}
+
+
+def orbax_checkpointer(how):
+    import orbax.checkpoint
+    return orbax.checkpoint.Checkpointer(orbax.checkpoint.PyTreeCheckpointHandler(**COMPRESSIONS[how]))
+
+
+def orbax_state_save(who, how, source, target):
+    """who: "ours", "orbax". how: "raw", "zstd", both at Orbax's level 1. Ends with everything on the disk."""
+    os.environ["JAX_PLATFORMS"] = "cpu"
+    import jax
+    import shardwright
+    import shardwright.jax
+
+    device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    arrays = jax.block_until_ready(shardwright.jax.load(source, device))
+    checkpointer = orbax_checkpointer(how)
+    peak = peak_since_now()
+    start = time.perf_counter()
+    if who == "ours":
+        shardwright.jax.save(target, arrays, format="orbax", options={"compression": "none" if how == "raw" else "zstd"})
+    else:
+        checkpointer.save(os.path.abspath(target), arrays)
+        os.sync()
+    report(time.perf_counter() - start, peak_anonymous_bytes=peak())
+
+
+def orbax_state_load(who, how, path):
+    """From what Orbax saved, to arrays on one device, which both are told."""
+    os.environ["JAX_PLATFORMS"] = "cpu"
+    import jax
+    import shardwright
+    import shardwright.jax
+
+    device = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    with shardwright.open(path) as checkpoint:
+        target = {t.name: jax.ShapeDtypeStruct(t.shape, t.dtype, sharding=device) for t in checkpoint.values()}
+    import orbax.checkpoint
+    checkpointer = orbax.checkpoint.StandardCheckpointer()
+    jax.block_until_ready(jax.device_put(0.0, device))
+    peak = peak_since_now()
+    start = time.perf_counter()
+    if who == "ours":
+        loaded = jax.block_until_ready(shardwright.jax.load(path, device))
+    else:
+        loaded = jax.block_until_ready(checkpointer.restore(os.path.abspath(path), target))
+    seconds = time.perf_counter() - start
+    report(seconds, peak_anonymous_bytes=peak(), sum=sum_of(list(loaded.values())))
+
+
 def keras_mesh_load(who, how, path):
     """The model of on_keras_model() under ModelParallel."""
     os.environ["KERAS_BACKEND"] = "jax"
@@ -267,4 +320,5 @@ def offloaded_save(who, repository, target, size, memory="64MiB"):
 
 if __name__ == "__main__":
     {"hub_reshard": hub_reshard, "safetensors_load": safetensors_load, "make": make, "keras": on_keras_model, "mesh_load": mesh_load,
-     "orbax_save": orbax_save, "keras_mesh_load": keras_mesh_load, "repository": repository, "offloaded_save": offloaded_save}[sys.argv[1]](*sys.argv[2:])
+     "orbax_save": orbax_save, "orbax_state_save": orbax_state_save, "orbax_state_load": orbax_state_load, "keras_mesh_load": keras_mesh_load,
+     "repository": repository, "offloaded_save": offloaded_save}[sys.argv[1]](*sys.argv[2:])

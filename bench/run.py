@@ -106,7 +106,7 @@ class Bench:
                     if cold:
                         drop_cache(folder)
                     else:
-                        subprocess.run(f"cat {folder}/* > /dev/null", shell=True, check=True)
+                        subprocess.run(f"find {folder} -type f -exec cat {{}} + > /dev/null", shell=True, check=True)
                 subprocess.run([os.environ["BENCH_TOUCH"], str(6 * 2**30)], check=True)
                 rival.samples.append(rival.run())
                 print(f"{case:24} {rival.name:40} {rival.samples[-1]['seconds']:.3f} s", flush=True)
@@ -188,6 +188,33 @@ class Bench:
     def mesh_columns(self):
         self.mesh("columns", 1.7)
 
+    def orbax_save(self, how):
+        """Arrays of JAX on one device, as they lie ("raw") or by zstd at level 1."""
+        save = lambda who: lambda: child([*PEERS, "orbax_state_save", who, how, self.source, self.out])
+        self.time(f"Orbax: save, {how}", [Rival("shardwright.jax", save("ours"), True), Rival("Orbax", save("orbax"))],
+                  {"Orbax": 1 / 1.7 if how == "raw" else 1 / 1.3})
+
+    def orbax_load(self, how):
+        """What Orbax saved."""
+        path = os.path.join(self.directory, "orbax-" + how)
+        if not os.path.exists(path):
+            child([*PEERS, "orbax_state_save", "orbax", how, self.source, path])
+        load = lambda who: lambda: child([*PEERS, "orbax_state_load", who, how, path])
+        self.time(f"Orbax: load, {how}", [Rival("shardwright.jax", load("ours"), True), Rival("Orbax", load("orbax"))],
+                  {"Orbax": 1 / 3 if how == "raw" else 1 / 1.8}, sources=[path])
+
+    def orbax_save_raw(self):
+        self.orbax_save("raw")
+
+    def orbax_save_zstd(self):
+        self.orbax_save("zstd")
+
+    def orbax_load_raw(self):
+        self.orbax_load("raw")
+
+    def orbax_load_zstd(self):
+        self.orbax_load("zstd")
+
     def keras_mesh(self, how):
         path = self.keras_file()
         load = lambda who: lambda: child([*PEERS, "keras_mesh_load", who, how, path])
@@ -254,7 +281,8 @@ def main():
     bench.prepare()
     kept = json.load(open(RESULTS))["cases"] if options.only and os.path.exists(RESULTS) else {}
     for name in options.only or ["reshard", "to_keras", "from_keras", "load_warm", "load_cold", "keras_save", "keras_load", "keras_load_cold",
-                                 "mesh_rows", "mesh_columns", "keras_mesh_rows", "keras_mesh_columns", "offloaded"]:
+                                 "mesh_rows", "mesh_columns", "keras_mesh_rows", "keras_mesh_columns", "offloaded", "orbax_save_raw", "orbax_save_zstd",
+                                 "orbax_load_raw", "orbax_load_zstd"]:
         getattr(bench, name)()
         table = bench.write(kept)  # after each, so that one that fails takes nothing along
     print("\n".join(table))

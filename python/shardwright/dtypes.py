@@ -37,7 +37,7 @@ def name_of(dtype: np.dtype[Any], tensor: str | None = None) -> str:
     name = base_name(dtype)
     if name not in _BLOCKS:
         raise UnsupportedError(f"checkpoints have no type for dtype {name}", tensor=tensor,
-                               hint="cast it first; complex numbers to complex64, 4-bit integers to int8")
+                               hint="cast it first; 4-bit integers to int8")
     return name
 
 

@@ -23,7 +23,7 @@ double through(DType dtype, const std::string& text) {
 
 /// d.ddde+xx with the fewest digits.
 std::string scientific(DType dtype, double value) {
-  if (dtype == DType::kF64 || dtype == DType::kF32 || dtype == DType::kC64 || !can_convert(DType::kF32, dtype)) {
+  if (dtype == DType::kF64 || dtype == DType::kF32 || !can_convert(DType::kF32, dtype)) {
     bool narrow = dtype == DType::kF32 || dtype == DType::kC64;
     for (int digits = 0; digits < 17; ++digits) {
       std::string text = fmt::format("{:.{}e}", value, digits);

@@ -43,7 +43,7 @@ constexpr ArgumentRow kCopyArguments[] = {
     {"TARGET", "the file, index or directory to write; its name decides the format unless --to does"},
 };
 constexpr ArgumentRow kOcdbtArguments[] = {
-    {"ACTION", "ls, check or dump", true, Completes::kNothing, "ls|check|dump"},
+    {"ACTION", "ls, check, dump or merge", true, Completes::kNothing, "ls|check|dump|merge"},
     {"PATH", "the directory with manifest.ocdbt"},
 };
 constexpr ArgumentRow kDiffArguments[] = {{"A", "one checkpoint"}, {"B", "the other, in any format"}};
@@ -200,7 +200,9 @@ constexpr Command kCommands[] = {
      "without a rule, rules without a tensor, and every tensor that cannot be laid out. Reads headers only. Exit code "
      "0: all can be laid out, 1: "
      "not all.\n\n"
-     "A layout file has mesh = {axis_names, shape}, match = \"search\" or \"fullmatch\", uneven = \"refuse\" or "
+     "Without --mesh and --layout it is the layout that an Orbax checkpoint notes it was saved with.\n\n"
+     "A layout file has mesh = {axis_names, shape}, match = \"search\", \"fullmatch\" or \"exact\", uneven = "
+     "\"refuse\" or "
      "\"chunk\" (as torch), and "
      "rules, a table from Python regular expressions to one entry per dimension: an axis, a list of axes, or \"\" (in "
      "JSON also null). A name "
@@ -227,7 +229,8 @@ constexpr Command kCommands[] = {
      "Copies a checkpoint into another format or shard size within the memory limit. All or nothing: the target "
      "appears when it is "
      "complete. Copying onto the source replaces it. Configuration and tokenizer files are carried along.\n\n"
-     "With --rank N TARGET is an ordinary checkpoint of local shapes: what device N of the mesh holds by --layout (see "
+     "With --to orbax --layout says which sharding the arrays are to have there, and cuts chunks by it. With --rank N "
+     "TARGET is an ordinary checkpoint of local shapes: what device N of the mesh holds by --layout (see "
      "'map'). Its metadata "
      "'shardwright.part' has the whole shape and the start of every tensor.\n\n"
      "Without --to the name of TARGET decides: .safetensors, .weights.h5, .weights.json, .keras, else a directory of "
@@ -235,8 +238,8 @@ constexpr Command kCommands[] = {
      "Sizes: 5GB is 5*10^9 bytes, 5GiB is 5*2^30.\n\n"
      "With --json: {type: \"status\", ...} while it runs, at the end {type: \"summary\", source, target, format, "
      "tensors, shards, bytes_read, "
-     "bytes_written, seconds, peak_memory_bytes, warnings}; with --dry-run the same of type \"plan\", with files: "
-     "[{file, size}] and reread.",
+     "bytes_written, reread (encoded bytes that are read more than once: 1.0 is none), seconds, peak_memory_bytes, "
+     "warnings}; with --dry-run the same of type \"plan\", with files: [{file, size}].",
      kCopyArguments,
      kCopyOptions,
      {{{"Change the shard size", "shardwright copy --max-shard-size 2GB model/ model-2gb/"},
@@ -249,9 +252,11 @@ constexpr Command kCommands[] = {
      "look into an OCDBT database",
      "The database in which Orbax and TensorStore keep arrays: ls prints its keys with their sizes (-v: and where they "
      "lie), dump its manifest, versions and nodes as they are, one JSON object a line; check reads all of these, holds "
-     "sums and ranges against each other, and exits with 1 when something is wrong.\n\n"
+     "sums and ranges against each other, and exits with 1 when something is wrong; merge makes one database of those "
+     "in ocdbt.process_* by reference, as Orbax does when all processes have written.\n\n"
      "With --json: ls an array of {key, size, file, offset}; check one {type: \"finding\", code, path, offset, found, "
-     "expected, message} a line, then {type: \"summary\", path, keys, findings}.",
+     "expected, message} a line, then {type: \"summary\", path, keys, findings}; merge {type: \"summary\", path, keys, "
+     "merged}.",
      kOcdbtArguments,
      {},
      {{{"Keys and sizes", "shardwright ocdbt ls step/default/"},

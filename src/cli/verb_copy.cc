@@ -34,12 +34,16 @@ Result<std::vector<std::pair<std::string, std::string>>> read_rename_file(const 
   return out;
 }
 
-/// The part that --rank asks for.
-Result<std::optional<DevicePart>> read_part(const Arguments& arguments) {
+/// The part that --rank asks for; without it --layout is what the checkpoint is to note.
+Status read_part(const Arguments& arguments, CopyRequest& request) {
   std::string rank = arguments.text("rank");
   if (rank.empty()) {
-    if (!arguments.has("mesh") && !arguments.has("layout")) return std::optional<DevicePart>();
-    return fail(Code::kInvalidArgument, "--mesh and --layout need --rank: which device's part to write");
+    if (!arguments.has("mesh") && !arguments.has("layout")) return {};
+    if (request.format != kOrbax.name)
+      return fail(Code::kInvalidArgument, "--mesh and --layout need --rank: which device's part to write")
+          .with_hint("--to orbax notes the layout of all");
+    SHARDWRIGHT_ASSIGN(request.layout, read_layout(arguments));
+    return {};
   }
   SHARDWRIGHT_ASSIGN(LayoutMap layout, read_layout(arguments));
   DevicePart part{std::move(layout)};
@@ -47,7 +51,8 @@ Result<std::optional<DevicePart>> read_part(const Arguments& arguments) {
   if (problem != std::errc() || end != rank.data() + rank.size())
     return fail(Code::kInvalidArgument, "--rank cannot be '" + rank + "'")
         .with_hint("the device's place in the mesh: 0, 1, ...");
-  return std::optional(std::move(part));
+  request.part = std::move(part);
+  return {};
 }
 
 /// KEY=VALUE, as often as given.
@@ -91,7 +96,7 @@ Result<CopyRequest> request_of(const Invocation& invocation) {
   }
   request.select.include = arguments.all("include");
   request.select.exclude = arguments.all("exclude");
-  SHARDWRIGHT_ASSIGN(request.part, read_part(arguments));
+  SHARDWRIGHT_TRY(read_part(arguments, request));
   SHARDWRIGHT_ASSIGN(request.settings, read_settings(arguments));
   // By convention of reproducible builds; without it formats that note a time note none.
   if (const char* epoch = std::getenv("SOURCE_DATE_EPOCH")) {
@@ -108,18 +113,23 @@ Result<CopyRequest> request_of(const Invocation& invocation) {
 }
 
 Json summary_json(const CopySummary& summary, bool plan) {
-  Json out = {{"type", plan ? "plan" : "summary"}, {"source", summary.source},
-              {"target", summary.target},          {"format", summary.format},
-              {"tensors", summary.tensors},        {"shards", summary.shards},
-              {"bytes_read", summary.bytes_read},  {"bytes_written", summary.bytes_written},
-              {"seconds", summary.seconds},        {"peak_memory_bytes", summary.peak_memory_bytes},
+  Json out = {{"type", plan ? "plan" : "summary"},
+              {"source", summary.source},
+              {"target", summary.target},
+              {"format", summary.format},
+              {"tensors", summary.tensors},
+              {"shards", summary.shards},
+              {"bytes_read", summary.bytes_read},
+              {"bytes_written", summary.bytes_written},
+              {"reread", summary.reread},
+              {"seconds", summary.seconds},
+              {"peak_memory_bytes", summary.peak_memory_bytes},
               {"warnings", summary.warnings}};
   if (plan) {
     Json files = Json::array();
     for (const auto& [file, size] : summary.objects)
       files.push_back({{"file", file}, {"size", size == kUnknown ? Json() : Json(size)}});
     out["files"] = std::move(files);
-    out["reread"] = summary.reread;
   }
   return out;
 }

@@ -16,7 +16,8 @@ namespace {
 
 std::vector<TensorId> chosen(Invocation& invocation, const Catalog& catalog) {
   const Arguments& arguments = invocation.arguments;
-  std::string glob = arguments.text("GLOB"), order = arguments.text("sort");
+  std::string given = arguments.text("GLOB"), glob = find_glob(catalog, given).value_or(given),
+              order = arguments.text("sort");
   std::vector<TensorId> ids;
   for (TensorId tensor = 0; tensor < catalog.size(); ++tensor) {
     if (glob.empty() || glob_match(glob, catalog.spec(tensor).name)) ids.push_back(tensor);

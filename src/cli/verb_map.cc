@@ -10,6 +10,7 @@
 #include "cli/user_file.h"
 #include "cli/verbs.h"
 #include "shardwright/base/text.h"
+#include "shardwright/engine/saved_layout.h"
 #include "shardwright/layout/gspmd.h"
 #include "shardwright/layout/layout_report.h"
 #include "shardwright/layout/partition_spec.h"
@@ -33,10 +34,24 @@ struct Mapped {
   }
 };
 
+/// As told; else as the checkpoint itself says that it was.
+Result<LayoutMap> layout_for(const Invocation& invocation, const Checkpoint& checkpoint) {
+  const Arguments& arguments = invocation.arguments;
+  if (arguments.has("mesh") || arguments.has("layout")) return read_layout(arguments);
+  std::vector<std::string> remarks;
+  SHARDWRIGHT_ASSIGN(auto saved, saved_layout(checkpoint.catalog, remarks));
+  if (!saved)
+    return fail(Code::kInvalidArgument, "there is no mesh, and the checkpoint notes none")
+        .with_hint("--mesh data=2,model=4, or --layout FILE");
+  for (const std::string& remark : remarks) invocation.output.warning(remark);
+  return std::move(*saved);
+}
+
 Result<Mapped> map_checkpoint(const Invocation& invocation, const Checkpoint& checkpoint) {
-  SHARDWRIGHT_ASSIGN(LayoutMap map, read_layout(invocation.arguments));
-  std::string glob = invocation.arguments.text("GLOB");
+  SHARDWRIGHT_ASSIGN(LayoutMap map, layout_for(invocation, checkpoint));
   const Catalog& catalog = checkpoint.catalog;
+  std::string glob = invocation.arguments.text("GLOB");
+  if (!glob.empty()) glob = find_glob(catalog, glob).value_or(glob);
   Mapped mapped{std::move(map), {}, {}};
   for (TensorId id = 0; id < catalog.size(); ++id) {
     Catalog::Spec spec = catalog.spec(id);
@@ -102,13 +117,21 @@ Json problems_json(const Mapped& mapped) {
   return out;
 }
 
+const char* match_name(LayoutMap::Match match) {
+  switch (match) {
+    case LayoutMap::Match::kSearch: return "search";
+    case LayoutMap::Match::kFullMatch: return "fullmatch";
+    case LayoutMap::Match::kExact: return "exact";
+  }
+  return "";
+}
+
 /// One object, the tensors written as they are made: there may be very many.
 void print_json(Output& output, const Checkpoint& checkpoint, const Mapped& mapped, bool boxes) {
   const LayoutReport& report = mapped.report;
   const DeviceMesh& mesh = mapped.map.mesh();
-  output.write(fmt::format(
-      "{{\"path\": {}, \"mesh\": {}, \"match\": \"{}\",\n\"tensors\": ", json_quote(checkpoint.path),
-      json_text(mesh_json(mesh)), mapped.map.match() == LayoutMap::Match::kSearch ? "search" : "fullmatch"));
+  output.write(fmt::format("{{\"path\": {}, \"mesh\": {}, \"match\": \"{}\",\n\"tensors\": ",
+                           json_quote(checkpoint.path), json_text(mesh_json(mesh)), match_name(mapped.map.match())));
   {
     JsonArray rows(output);
     for (size_t i = 0; i < mapped.tensors.size() && !output.broken(); ++i) rows.add(tensor_json(mapped, i, boxes));

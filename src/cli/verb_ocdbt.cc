@@ -6,9 +6,11 @@
 #include "cli/json_output.h"
 #include "cli/terminal.h"
 #include "cli/verbs.h"
+#include "shardwright/base/checksum.h"
 #include "shardwright/base/error_table.h"
 #include "shardwright/base/text.h"
 #include "shardwright/store/ocdbt.h"
+#include "shardwright/store/ocdbt_write.h"
 
 namespace shardwright::cli {
 namespace {
@@ -111,6 +113,47 @@ Result<int> check(Output& output, Store& store, const OcdbtOptions& options, con
   return findings == 0 ? kExitOk : kExitNo;
 }
 
+/// Makes the database that Orbax makes when all processes have written theirs: of references to them.
+Result<int> merge(Output& output, Store& store, const std::string& path) {
+  SHARDWRIGHT_ASSIGN(auto keys, store.list(""));
+  std::vector<std::string> children;
+  OcdbtConfig config;
+  for (const auto& key : keys) {
+    if (key == kOcdbtManifest)
+      return fail(Code::kAlreadyExists, "there is a database already").at_path(store.describe(key));
+    auto slash = key.find('/');
+    if (key.starts_with("ocdbt.process_") && slash != key.npos && key.substr(slash + 1) == kOcdbtManifest)
+      children.push_back(key.substr(0, slash + 1));
+  }
+  if (children.empty())
+    return fail(Code::kNotFound, "no database of a process")
+        .at_path(path)
+        .with_expected("ocdbt.process_0/manifest.ocdbt");
+  SHARDWRIGHT_ASSIGN(auto first, OcdbtDatabase::open(store, children.front()));
+  config = first->manifest().config;
+  config.numbered = false;
+  config.uuid = xxh3_128(config.uuid).bytes;  // a database of its own
+  OcdbtFile nodes{"", "d/" + xxh3_128(view_of("nodes of " + children.front())).hex()};
+  OcdbtTreeBuilder builder(config, nodes);
+  SHARDWRIGHT_TRY(merge_ocdbt(store, "", children, builder));
+  SHARDWRIGHT_ASSIGN(auto version, builder.finish());
+  version.generation = 1;
+  SHARDWRIGHT_ASSIGN(Bytes manifest, make_ocdbt_manifest(config, version, nodes));
+  SHARDWRIGHT_ASSIGN(auto transaction, store.begin(""));
+  if (version.root) SHARDWRIGHT_TRY(write_object(*transaction, nodes.relative, builder.nodes()));
+  SHARDWRIGHT_TRY(write_object(*transaction, kOcdbtManifest, manifest));
+  Publication publication;
+  if (version.root) publication.keys.push_back(nodes.relative);
+  publication.keys.emplace_back(kOcdbtManifest);
+  SHARDWRIGHT_TRY(transaction->commit(publication));
+  if (output.json())
+    json_line(output,
+              Json{{"type", "summary"}, {"path", path}, {"keys", version.statistics.keys}, {"merged", children}});
+  else if (!output.quiet())
+    output.line(fmt::format("{} of {}", counted(version.statistics.keys, "key"), counted(children.size(), "database")));
+  return kExitOk;
+}
+
 }  // namespace
 
 Result<int> run_ocdbt(Invocation& invocation) {
@@ -121,6 +164,7 @@ Result<int> run_ocdbt(Invocation& invocation) {
   SHARDWRIGHT_ASSIGN(auto store, open_file_store(directory.empty() ? "." : directory.string()));
   OcdbtOptions options;
   options.max_metadata_bytes = invocation.job.open.max_metadata_bytes;
+  if (action == "merge") return merge(invocation.output, *store, path);
   if (action == "check") return check(invocation.output, *store, options, path);
   SHARDWRIGHT_ASSIGN(auto database, OcdbtDatabase::open(*store, "", options));
   SHARDWRIGHT_TRY(action == "ls" ? list_keys(invocation.output, *database) : dump(invocation.output, *database));

@@ -146,7 +146,6 @@ def types():
     make("float4_negative_shape.weights.h5", negative_shape)
 
     make("long_double.weights.h5", lambda f: f.create_dataset("vars/0", data=np.zeros(2, np.longdouble)))
-    make("complex128.weights.h5", lambda f: f.create_dataset("vars/0", data=np.zeros(2, np.complex128)))
     make("array_elements.weights.h5", lambda f: f.create_dataset("vars/0", shape=(2,), dtype=np.dtype(("<f4", (3,)))))
     make("lzf_filter.weights.h5", lambda f: f.create_dataset("vars/0", data=np.zeros(100, "<f4"), chunks=(50,), compression="lzf"))
     make("scaleoffset_filter.weights.h5", lambda f: f.create_dataset("vars/0", data=np.arange(100), chunks=(50,), scaleoffset=0))

@@ -166,3 +166,19 @@ def test_a_budget_too_small_is_refused_with_the_number(shardwright, two_gb_tenso
     done = shardwright.run("copy", two_gb_tensor, tmp_path / "x.safetensors", "--memory", "1KiB", code=8)
     assert "KiB" in done.stderr or "MiB" in done.stderr
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("options", [[], ["compression=zstd"], ["zarr=3", "compression=zstd"]], ids=["raw", "zstd", "zarr3"])
+def test_one_chunk_of_two_gb_through_orbax(shardwright, two_gb_tensor, place, options):
+    """The tensor is one chunk, and encoded one frame: it is encoded and decoded in a stream."""
+    try:
+        words = [word for option in options for word in ("--option", option)]
+        summary, peak = copy_and_watch(shardwright, two_gb_tensor, place / "c", 24, "--to", "orbax", *words, hard_limit=True)
+        check(summary, peak, 24)
+        summary, peak = copy_and_watch(shardwright, place / "c", place / "x.safetensors", 24, hard_limit=True)
+        check(summary, peak, 24)
+        assert summary["reread"] < 1.01
+        assert (place / "x.safetensors").stat().st_size > 2 * 2**30
+    finally:
+        for path in place.iterdir():
+            remove(path)

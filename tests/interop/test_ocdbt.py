@@ -68,6 +68,27 @@ def test_damage_is_found(shardwright, tmp_path, rng):
     assert shardwright.lines("ocdbt", "check", tmp_path)[-1]["findings"] == 0
 
 
+@pytest.mark.parametrize("sample", ["multiprocess_2x4/1/default", "indirect"])
+def test_merged_by_reference(shardwright, data, tmp_path, sample):
+    """Databases of processes as Orbax left them; what it merged of them is gone. TensorStore reads ours as it read that, and extends it."""
+    import shutil
+    shutil.copytree(data / "orbax" / sample, tmp_path / "c")
+    merged = open_database(tmp_path / "c")
+    expected = {key: merged.read(key).result().value for key in merged.list().result()}
+    shardwright.run("ocdbt", "merge", tmp_path / "c", code=9)
+    (tmp_path / "c" / "manifest.ocdbt").unlink()
+    shutil.rmtree(tmp_path / "c" / "d")
+    done = shardwright.json("ocdbt", "merge", tmp_path / "c")
+    assert done["keys"] == len(expected) and done["merged"] == [f"ocdbt.process_{i}/" for i in range(len(done["merged"]))]
+    assert sum(path.stat().st_size for path in (tmp_path / "c" / "d").iterdir()) < 4000, "values were copied"
+    ours = open_database(tmp_path / "c")
+    assert {key: ours.read(key).result().value for key in ours.list().result()} == expected
+    assert shardwright.lines("ocdbt", "check", tmp_path / "c")[-1]["findings"] == 0
+    ours.write("more", b"1").result()
+    assert listed(shardwright, tmp_path / "c")["more"] == 1
+    shardwright.run("ls", tmp_path / "c")
+
+
 @pytest.mark.alone
 def test_many_keys_are_listed_at_once(shardwright, tmp_path):
     """100,000 arrays: two keys each."""
@@ -82,3 +103,17 @@ def test_many_keys_are_listed_at_once(shardwright, tmp_path):
     out = shardwright.run("ocdbt", "ls", "-q", tmp_path).stdout
     assert time.monotonic() - started < 2
     assert out.count("\n") == 200_000
+
+
+@pytest.mark.alone
+def test_many_arrays_are_listed_at_once(shardwright, tmp_path):
+    """100,000 arrays as Orbax has them: its tree, and each array's metadata and chunk."""
+    import time
+
+    import raw
+    raw.write(tmp_path / "a.safetensors", {f"params.layer_{i}.kernel": ("F32", [2], bytes(8)) for i in range(100_000)})
+    shardwright.copy(tmp_path / "a.safetensors", tmp_path / "c", "--to", "orbax")
+    started = time.monotonic()
+    out = shardwright.run("ls", "-q", tmp_path / "c").stdout
+    assert time.monotonic() - started < 2
+    assert out.count("\n") == 100_000

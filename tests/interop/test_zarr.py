@@ -60,6 +60,42 @@ def test_version_3(shardwright, tmp_path, rng):
     assert found["shard_with_holes"] == ("I16", [8, 8], hole[...].tobytes())
 
 
+@pytest.mark.parametrize("version", [2, 3])
+def test_types_beyond_safetensors(shardwright, tmp_path, rng, version):
+    """complex128 is read, shown, and written as HDF5 and Orbax have it; safetensors has no such type and refuses."""
+    import h5py
+    values = rng.standard_normal((7, 5)) + 1j * rng.standard_normal((7, 5))
+    group = zarr.open_group(tmp_path / "g", mode="w", zarr_format=version)
+    for name, order in (("little", "<c16"), ("big", ">c16")) if version == 2 else (("little", "c16"),):
+        made = group.create_array(name, shape=values.shape, chunks=(3, 2), dtype=order, fill_value=1 + 2j)
+        made[:6] = values[:6]
+    values[6] = 1 + 2j
+    shardwright.run("copy", tmp_path / "g", tmp_path / "a.safetensors", code=6)
+    shardwright.copy(tmp_path / "g", tmp_path / "a.weights.h5")
+    shardwright.copy(tmp_path / "g", tmp_path / "c", "--to", "orbax")
+    with h5py.File(tmp_path / "a.weights.h5") as file:
+        found = []
+        file.visititems(lambda _, node: found.append(node[...]) if isinstance(node, h5py.Dataset) and node.dtype == "c16" else None)
+        assert len(found) == len(list(group)) and all(np.array_equal(array, values) for array in found)
+    ocp = pytest.importorskip("orbax.checkpoint")
+    restored = ocp.StandardCheckpointer().restore(tmp_path / "c")
+    assert all(np.array_equal(restored[name], values) and restored[name].dtype == "c16" for name in group)
+    assert shardwright.json("diff", tmp_path / "c", tmp_path / "a.weights.h5") == []
+
+
+def test_a_chunk_that_does_not_fit_is_refused_with_the_number(shardwright, tmp_path):
+    """blosc gives a chunk as a whole or not at all: 64 MB do not fit 16 MiB. zstd, of the same, streams."""
+    for name, compressor in (("blosc", numcodecs.Blosc("lz4", 5)), ("zstd", numcodecs.Zstd(3))):
+        made = zarr.create_array(tmp_path / name, shape=(2**24,), chunks=(2**24,), dtype="f4", zarr_format=2, compressors=compressor)
+        made[...] = np.arange(2**24, dtype="f4")
+    refused = shardwright.run("copy", tmp_path / "blosc", tmp_path / "x.safetensors", "--memory", "16MiB", code=8)
+    needed = [word for word in refused.stderr.split() if word.endswith("MiB") and word[:-3].isdigit()][-1]
+    assert 64 < int(needed[:-3]) < 200 and not (tmp_path / "x.safetensors").exists()
+    shardwright.copy(tmp_path / "blosc", tmp_path / "x.safetensors", "--memory", needed)
+    shardwright.copy(tmp_path / "zstd", tmp_path / "y.safetensors", "--memory", "16MiB")
+    assert raw.read(tmp_path / "x.safetensors") == raw.read(tmp_path / "y.safetensors")
+
+
 def test_array_at_the_root(shardwright, tmp_path):
     made = zarr.create_array(tmp_path / "a.zarr", shape=(5,), chunks=(2,), dtype="u1", zarr_format=3)
     made[...] = np.arange(5)

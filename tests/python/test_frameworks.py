@@ -52,7 +52,7 @@ def test_torch_parameters_and_odd_ones(tmp_path):
     loaded = back(tmp_path / "a.safetensors")
     for name, value in values.items():
         assert np.array_equal(loaded[name], value.detach().resolve_conj().resolve_neg().numpy())
-    for name, value in {"sparse": torch.eye(3).to_sparse(), "meta": torch.empty(3, device="meta"), "complex128": torch.zeros(2, dtype=torch.complex128),
+    for name, value in {"sparse": torch.eye(3).to_sparse(), "meta": torch.empty(3, device="meta"), "complex128": torch.zeros(2, dtype=torch.complex128),  # not in safetensors
                         "quantized": torch.quantize_per_tensor(torch.zeros(2), 1.0, 0, torch.qint8)}.items():
         with pytest.raises(sw.UnsupportedError) as raised:
             sw.save(tmp_path / "b.safetensors", {name: value})

@@ -52,6 +52,8 @@ class Chain : public Codec {
     return last ? out_.finish() : Status();
   }
 
+  bool decode_into(MutableView whole) override { return !stages_.empty() && stages_.back()->decode_into(whole); }
+
  private:
   Status run(size_t stage, View in, bool last, const std::function<Status(View)>& emit) {
     if (stage == stages_.size()) {

@@ -24,6 +24,12 @@ class Codec {
   /// (shuffle) it is that chunk's size.
   virtual uint64_t window_bytes() const = 0;
   virtual Status push(View in, bool last, const std::function<Status(View)>& emit) = 0;
+  /// Offers a decoder memory for the whole decoded chunk, before the first push(). True: it decodes there, front to back, and what it emits are
+  /// views of it; `whole` outlives the pushes. False: it emits from memory of its own, as ever.
+  virtual bool decode_into(MutableView whole) {
+    (void)whole;
+    return false;
+  }
 };
 
 /// One step of a chain as a format names it. Encoding applies a chain front to back, decoding back to front.

@@ -39,6 +39,28 @@ Result<Bytes> decode(const Chain& chain, View data, uint64_t decoded_bytes, Rand
   return run(*codec, data, random);
 }
 
+/// The same into memory that is offered. What is emitted then are views of it, one behind the other.
+Result<Bytes> decode_in_place(const Chain& chain, View data, uint64_t decoded_bytes, Random* random = nullptr) {
+  SHARDWRIGHT_ASSIGN(auto codec, make_decoder(chain, decoded_bytes));
+  Bytes room(decoded_bytes + 1);
+  bool taken = codec->decode_into(MutableView(room).first(decoded_bytes));
+  Bytes out;
+  auto emit = [&](View made) -> Status {
+    if (taken) EXPECT_EQ(made.data(), room.data() + out.size());
+    out.insert(out.end(), made.begin(), made.end());
+    return {};
+  };
+  for (size_t at = 0; random != nullptr && at < data.size();) {
+    size_t part = std::min<size_t>(data.size() - at, (*random)() % 900 + 1);
+    SHARDWRIGHT_TRY(codec->push(data.subspan(at, part), false, emit));
+    at += part;
+    if (at == data.size()) data = {};
+  }
+  SHARDWRIGHT_TRY(codec->push(data, true, emit));
+  EXPECT_EQ(room.back(), std::byte{0});
+  return out;
+}
+
 /// Compressible, like the bytes of small floats, with some noise.
 Bytes sample(Random& random, size_t size) {
   Bytes bytes(size);
@@ -111,6 +133,9 @@ TEST(Codec, ComesBackHoweverItIsCut) {
       back = decode(chain, *whole, data.size(), &random);
       ASSERT_TRUE(back.ok()) << back.error().text();
       ASSERT_EQ(*back, data);
+      back = decode_in_place(chain, *whole, data.size(), round % 2 == 0 ? &random : nullptr);
+      ASSERT_TRUE(back.ok()) << back.error().text();
+      ASSERT_EQ(*back, data);
     }
 }
 
@@ -124,12 +149,15 @@ TEST(Codec, ShortLongAndWronglySizedChunksAreCorrupt) {
       auto result = decode(chain, View(whole).first(size), data.size(), &random);
       ASSERT_FALSE(result.ok()) << chain_text(chain) << size << " of " << whole.size() << " seed " << seed;
       ASSERT_EQ(result.error().code, Code::kCorrupt);
+      ASSERT_EQ(decode_in_place(chain, View(whole).first(size), data.size(), &random).error().code, Code::kCorrupt);
     }
     Bytes longer = whole;
     longer.push_back(std::byte{0});
     EXPECT_EQ(decode(chain, longer, data.size()).error().code, Code::kCorrupt) << chain_text(chain);
     EXPECT_EQ(decode(chain, longer, data.size(), &random).error().code, Code::kCorrupt) << chain_text(chain);
     EXPECT_EQ(decode(chain, whole, data.size() - 1).error().code, Code::kCorrupt) << chain_text(chain);
+    EXPECT_EQ(decode_in_place(chain, whole, data.size() - 1).error().code, Code::kCorrupt) << chain_text(chain);
+    EXPECT_EQ(decode_in_place(chain, whole, data.size() + 1).error().code, Code::kCorrupt) << chain_text(chain);
     EXPECT_EQ(decode(chain, whole, data.size() + 1).error().code, Code::kCorrupt) << chain_text(chain);
   }
 }
@@ -191,6 +219,7 @@ TEST(Codec, ZstdHasTheWindowOfItsLevel) {
   EXPECT_EQ(refused.error().code, Code::kUnsupported);
   EXPECT_THAT(refused.error().expected, HasSubstr("524288"));
   EXPECT_TRUE(decode(Chain{{"zstd", 22}}, frame, zeros.size()).ok());
+  EXPECT_EQ(decode_in_place(Chain{{"zstd", 1}}, frame, zeros.size()).error().code, Code::kUnsupported);
 }
 
 TEST(Codec, ZstdFramesInARowAreOneChunk) {
@@ -200,6 +229,7 @@ TEST(Codec, ZstdFramesInARowAreOneChunk) {
   Bytes both = a;
   both.insert(both.end(), b.begin(), b.end());
   EXPECT_EQ(*decode(Chain{{"zstd", 3}}, frames, both.size()), both);
+  EXPECT_EQ(*decode_in_place(Chain{{"zstd", 3}}, frames, both.size()), both);
 }
 
 TEST(Codec, TransposeTurnsDimensions) {

@@ -33,6 +33,11 @@ class Decoder : public Codec {
   explicit Decoder(int window_log) : window_log_(window_log) {}
   uint64_t window_bytes() const override { return ZSTD_estimateDStreamSize(size_t{1} << window_log_) + kOutputBytes; }
 
+  bool decode_into(MutableView whole) override {
+    whole_ = whole;
+    return true;
+  }
+
   Status push(View in, bool last, const std::function<Status(View)>& emit) override {
     SHARDWRIGHT_TRY(start());
     while (!in.empty()) {
@@ -52,21 +57,30 @@ class Decoder : public Codec {
     context_.reset(ZSTD_createDCtx());
     if (!context_) return fail(Code::kResourceExhausted, "zstd has no memory to decode");
     ZSTD_DCtx_setParameter(context_.get(), ZSTD_d_windowLogMax, window_log_);
-    output_.resize(kOutputBytes);
+    if (whole_.data() != nullptr) {
+      // The output is the window: nothing is copied out of another.
+      ZSTD_DCtx_setParameter(context_.get(), ZSTD_d_stableOutBuffer, 1);
+    } else {
+      output_.resize(kOutputBytes);
+    }
     return {};
   }
 
   Status decode(View& part, const std::function<Status(View)>& emit) {
     ZSTD_inBuffer in{part.data(), part.size(), 0};
+    bool in_place = whole_.data() != nullptr;
+    MutableView room = in_place ? whole_ : MutableView(output_);
     while (true) {
-      ZSTD_outBuffer out{output_.data(), output_.size(), 0};
+      ZSTD_outBuffer out{room.data(), room.size(), in_place ? written_ : 0};
+      size_t before = out.pos;
       size_t left = ZSTD_decompressStream(context_.get(), &out, &in);
       if (ZSTD_isError(left)) return error_of(left);
       any_ = true;
       ended_ = left == 0;
-      if (out.pos > 0) SHARDWRIGHT_TRY(emit(View(output_).first(out.pos)));
+      written_ = out.pos;
+      if (out.pos > before) SHARDWRIGHT_TRY(emit(View(room).subspan(before, out.pos - before)));
       if (ended_) break;  // the next frame starts with its first byte
-      if (in.pos == in.size && out.pos < out.size) break;
+      if (in.pos == in.size && (in_place || out.pos < out.size)) break;
     }
     taken_ += in.pos;
     part = part.first(in.pos);
@@ -85,6 +99,8 @@ class Decoder : public Codec {
   const int window_log_;
   std::unique_ptr<ZSTD_DCtx, FreeContexts> context_;
   Bytes output_;
+  MutableView whole_{};  ///< instead of output_, where it was offered
+  size_t written_ = 0;   ///< of it
   uint64_t taken_ = 0;
   bool ended_ = true, any_ = false;
 };

@@ -11,7 +11,9 @@
 #include "shardwright/engine/memory_watch.h"
 #include "shardwright/engine/part.h"
 #include "shardwright/engine/save_ranks.h"
+#include "shardwright/engine/saved_layout.h"
 #include "shardwright/engine/select.h"
+#include "shardwright/engine/share.h"
 #include "shardwright/engine/source_files.h"
 #include "shardwright/engine/target.h"
 
@@ -41,8 +43,9 @@ class Copy {
   }
 
   /// The same, with everything but the index written by somebody else.
-  Result<CopySummary> run(const Catalog& tensors, const Fill& fill) {
+  Result<CopySummary> run(const Catalog& tensors, int ranks, const Fill& fill) {
     fill_ = &fill;
+    ranks_ = ranks;
     return run(tensors, Calls{});
   }
 
@@ -111,7 +114,8 @@ class Copy {
   }
 
   Status make_draft() {
-    WriteOptions write;
+    WriteOptions& write = write_;
+    write = {};
     write.name = target_.name;
     write.max_shard_bytes = target_.max_shard_bytes;
     write.strict = request_.strict;
@@ -134,6 +138,14 @@ class Copy {
       write.base_store = there ? target_.store.get() : source_.store.get();
       write.base_key = there ? target_.store_key(target_.name) : source_.at;
     }
+    if (request_.layout) {
+      if (target_.format != &kOrbax)
+        return fail(Code::kInvalidArgument, "this format does not note where arrays were")
+            .with_found(std::string(target_.format->name))
+            .with_hint("--to orbax does; with --rank a layout says which part to write");
+      SHARDWRIGHT_ASSIGN(write.shardings, shardings_by(*request_.layout, selected_.want));
+    }
+    if (fill_ != nullptr) write.held = held_of(source_.catalog, selected_, ranks_);
     SHARDWRIGHT_ASSIGN(draft_, target_.format->draft(selected_.want, write));
     return {};
   }
@@ -216,7 +228,7 @@ class Copy {
     };
     SHARDWRIGHT_ASSIGN(auto executed,
                        fill_ != nullptr
-                           ? (*fill_)(plan_, *draft_, *transaction_)
+                           ? (*fill_)(*draft_, *target_.format, write_, *transaction_)
                            : execute(plan_, {source_.store.get(), draft_.get(), transaction_.get()}, calls_));
     budget_peak_ = executed.peak_bytes;
     receipts_ = std::move(executed.receipts);
@@ -283,6 +295,18 @@ class Copy {
     return transaction_->commit(publication);
   }
 
+  /// Of the objects; those that were appended to are known once they are written.
+  std::vector<uint64_t> object_sizes() const {
+    std::vector<uint64_t> sizes;
+    for (const auto& object : plan_.objects)
+      sizes.push_back(object.size == kUnknown && !request_.dry_run ? 0 : object.size);
+    for (const auto& receipt : receipts_)
+      if (plan_.objects[receipt.place.object].size == kUnknown)
+        sizes[receipt.place.object] =
+            std::max(sizes[receipt.place.object], receipt.place.offset + receipt.place.length);
+    return sizes;
+  }
+
   CopySummary summarize() {
     watch_.sample();
     auto& s = summary_;
@@ -295,7 +319,8 @@ class Copy {
     s.seconds = watch_.seconds();
     std::vector<std::pair<std::string, uint64_t>> objects;
     for (const auto& file : side_files_) objects.emplace_back(file.name, size_of(file));
-    for (const auto& object : plan_.objects) objects.emplace_back(object.key, object.size);
+    auto sizes = object_sizes();
+    for (size_t i = 0; i < sizes.size(); ++i) objects.emplace_back(plan_.objects[i].key, sizes[i]);
     if (request_.manifest) objects.emplace_back(kManifestName, kUnknown);
     if (request_.dry_run)
       for (const auto& object : draft_->sealed()) objects.emplace_back(object.key, object.size);
@@ -303,7 +328,7 @@ class Copy {
     s.objects = std::move(objects);
     s.bytes_read = request_.dry_run ? plan_.summary.read_bytes : source_.store->bytes_read();
     s.bytes_written = sealed_bytes_;
-    for (const auto& object : plan_.objects) s.bytes_written += object.size == kUnknown ? 0 : object.size;
+    for (uint64_t size : sizes) s.bytes_written += size == kUnknown ? 0 : size;
     if (request_.dry_run)
       for (const auto& file : side_files_) s.bytes_written += size_of(file);
     s.peak_memory_bytes = std::max(watch_.peak(), budget_peak_);
@@ -314,10 +339,12 @@ class Copy {
   const JobOptions& options_;
   Calls calls_;
   const Fill* fill_ = nullptr;
+  int ranks_ = 1;
   MemoryWatch watch_;
   Checkpoint source_;
   Target target_;
   Selected selected_;
+  WriteOptions write_;
   std::unique_ptr<Draft> draft_;
   Plan plan_;
   std::vector<Catalog::SideFile> side_files_;
@@ -338,9 +365,9 @@ Result<CopySummary> save_tensors(const Catalog& tensors, const Calls& calls, con
   return Copy(request, options).run(tensors, calls);
 }
 
-Result<CopySummary> save_filled(const Catalog& tensors, const CopyRequest& request, const JobOptions& options,
-                                const Fill& fill) {
-  return Copy(request, options).run(tensors, fill);
+Result<CopySummary> save_filled(const Catalog& tensors, int ranks, const CopyRequest& request,
+                                const JobOptions& options, const Fill& fill) {
+  return Copy(request, options).run(tensors, ranks, fill);
 }
 
 }  // namespace shardwright

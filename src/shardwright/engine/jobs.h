@@ -51,6 +51,8 @@ struct CopyRequest {
   Selection select{};
   /// Only this part is written: local shapes, with each tensor's whole shape and start in the metadata "shardwright.part" (see part.h).
   std::optional<DevicePart> part{};
+  /// Where the arrays are to be noted to have been, by names of the target: for formats that do so (Orbax), which also cut chunks by it.
+  std::optional<LayoutMap> layout{};
 };
 
 struct CopySummary {

@@ -93,7 +93,7 @@ Status LaneWriter::encode(const Part& part, uint64_t ticket, MutableView buffer,
   auto emit = [&](View bytes) -> Status {
     while (!bytes.empty()) {
       uint64_t take = std::min<uint64_t>(bytes.size(), room.size() - held);
-      std::ranges::copy(bytes.first(take), room.subspan(held).begin());
+      std::copy_n(bytes.data(), take, room.data() + held);
       held += take;
       bytes = bytes.subspan(take);
       if (held == room.size()) SHARDWRIGHT_TRY(flush());

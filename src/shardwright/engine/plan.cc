@@ -243,13 +243,21 @@ class Planner {
 
 /// Smaller parts need less of what goes with them (scratch for chunks, conversions): tried before a plan is refused.
 template <class Make>
-Result<Plan> fit(const PlanOptions& options, const Make& make) {
-  uint64_t part_bytes = options.part_bytes;
+Result<Plan> fit_from(uint64_t part_bytes, const PlanOptions& options, const Make& make) {
   while (true) {
     auto plan = make(part_bytes);
     if (plan.ok() || plan.error().code != Code::kResourceExhausted || part_bytes <= kLeastPart) return plan;
     part_bytes = std::max(kLeastPart, std::min(part_bytes, options.memory_bytes) / 2);
   }
+}
+
+/// Chunks side by side that reach over several parts are decoded for each of them: then parts are as large as the budget allows.
+template <class Make>
+Result<Plan> fit(const PlanOptions& options, const Make& make) {
+  auto plan = fit_from(options.part_bytes, options, make);
+  if (!plan.ok() || plan->summary.reread <= 1 || options.memory_bytes <= options.part_bytes) return plan;
+  auto larger = fit_from(options.memory_bytes, options, make);
+  return larger.ok() && larger->summary.reread < plan->summary.reread ? std::move(larger) : std::move(plan);
 }
 
 Result<Plan> write_plan(const Catalog& from, const Draft& draft, std::span<const TensorId> origin,

@@ -9,8 +9,16 @@ namespace {
 
 /// Reads are handed to the store in batches of this many.
 constexpr size_t kBatch = 4096;
+/// Decoded blocks of at least this size skip the slab.
+constexpr uint64_t kLeastHandedOn = 64 * KiB;
 
 size_t element_bytes(DType dtype) { return dtype_row(dtype).block_bytes; }
+
+/// The part is one decoded chunk, all of it, as the decoder makes it.
+bool is_whole_chunk(const Part& part, const Piece& piece, const Encoding& encoding) {
+  bool whole = part.move->mode == Move::kStream || part.box == piece.box;
+  return whole && !encoding.big_endian && chunk_box(piece) == piece.box;
+}
 
 /// Offsets come signed from strides; those that are read are not negative (checked when planned).
 uint64_t bytes_at(DType stored, int64_t elements) { return bytes_in(stored, static_cast<uint64_t>(elements)); }
@@ -134,6 +142,9 @@ class Reader {
     auto input = buffer_.subspan(source.scratch_at + slab_bytes, source.scratch_bytes - slab_bytes);
     Box chunk = chunk_box(*source.piece);
     auto size = element_bytes(encoding.stored);
+    auto whole = decoded_in_place(plan_, part);
+    if (whole.empty() && part.sources.size() == 1 && is_whole_chunk(part, *source.piece, encoding)) whole = stage;
+    if (!whole.empty()) return decode_whole(plan_, *store_, *source.piece, slab, input, whole);
     return decode_piece(plan_, *store_, *source.piece, slab, input, [&](uint64_t first, View values) -> Result<bool> {
       bool behind = false;
       for (const Box& box : boxes_of_range(chunk, first, values.size() / size)) {
@@ -164,8 +175,29 @@ Box chunk_box(const Piece& piece) {
   return box;
 }
 
+MutableView decoded_in_place(const Plan& plan, const Part& part) {
+  const auto& g = *part.geometry;
+  if (!plan.objects.empty() || part.sources.size() != 1 || g.in != g.out || dtype_row(g.in).block_elems != 1) return {};
+  const Piece& piece = *part.sources.front().piece;
+  const auto& encoding = plan.from.encoding(piece.encoding);
+  if (encoding.chain.empty() || !is_whole_chunk(part, piece, encoding)) return {};
+  const Piece* holder = nullptr;
+  auto pieces = plan.to.pieces(part.move->to);
+  for (const Piece& target : pieces) {
+    if (target.place.site != Place::kMemory) return {};
+    if (!target.box.contains(piece.box)) continue;
+    if (holder != nullptr) return {};  // replicas are filled from one copy
+    holder = &target;
+  }
+  if (holder == nullptr) return {};
+  Strided held = layout_of(*holder);
+  if (!Strided{piece.box, held.strides}.is_c_order()) return {};
+  auto* first = reinterpret_cast<std::byte*>(holder->place.offset) + bytes_at(g.in, held.offset_of(piece.box.start));
+  return {first, encoding.decoded_bytes};
+}
+
 Status decode_piece(const Plan& plan, Store& store, const Piece& piece, MutableView slab, MutableView input,
-                    const std::function<Result<bool>(uint64_t first, View values)>& flush) {
+                    const std::function<Result<bool>(uint64_t first, View values)>& flush, MutableView whole) {
   const auto& encoding = plan.from.encoding(piece.encoding);
   bool literal = piece.place.site == Place::kLiteral;
   const std::string key = literal ? "" : plan.from.objects()[piece.place.object].key;
@@ -173,8 +205,9 @@ Status decode_piece(const Plan& plan, Store& store, const Piece& piece, MutableV
   uint64_t size = element_bytes(encoding.stored), capacity = slab.size() / size * size;
   // Elements past the last row that the tensor has are padding: decoded (checksums stand at the end) and dropped.
   uint64_t held = 0, flushed = 0, used = chunk_box(piece).elements();
-  bool more = true;
+  bool more = true, in_place = !whole.empty() && decoder->decode_into(whole);
   auto flush_held = [&]() -> Status {
+    if (in_place) return {};
     uint64_t count = std::min(held / size, used - flushed);
     held = 0;
     if (count == 0) return {};
@@ -183,9 +216,20 @@ Status decode_piece(const Plan& plan, Store& store, const Piece& piece, MutableV
     return {};
   };
   auto emit = [&](View bytes) -> Status {
-    while (!bytes.empty() && more) {
+    while (!bytes.empty() && more && !in_place) {
+      // What comes in large blocks is handed on as it is, without a copy; bytes that are swapped in place must be ours.
+      if (uint64_t ready = std::min<uint64_t>(bytes.size(), capacity) / size * size;
+          held == 0 && ready >= kLeastHandedOn && !encoding.big_endian) {
+        uint64_t count = std::min(ready / size, used - flushed);
+        if (count > 0) {
+          SHARDWRIGHT_ASSIGN(more, flush(flushed, bytes.first(count * size)));
+          flushed += count;
+        }
+        bytes = bytes.subspan(ready);
+        continue;
+      }
       uint64_t take = std::min<uint64_t>(bytes.size(), capacity - held);
-      std::ranges::copy(bytes.first(take), slab.subspan(held).begin());
+      std::copy_n(bytes.data(), take, slab.data() + held);
       held += take;
       bytes = bytes.subspan(take);
       if (held == capacity) SHARDWRIGHT_TRY(flush_held());
@@ -212,6 +256,16 @@ Status decode_piece(const Plan& plan, Store& store, const Piece& piece, MutableV
     if (last) return flush_held();
   }
   return {};
+}
+
+Status decode_whole(const Plan& plan, Store& store, const Piece& piece, MutableView slab, MutableView input,
+                    MutableView whole) {
+  auto size = element_bytes(plan.from.encoding(piece.encoding).stored);
+  auto copy = [&](uint64_t first, View values) -> Result<bool> {
+    std::copy_n(values.data(), values.size(), whole.data() + first * size);
+    return true;
+  };
+  return decode_piece(plan, store, piece, slab, input, copy, whole);
 }
 
 Status read_parts(const Plan& plan, Store* store, std::span<const Part> parts, MutableView buffer) {

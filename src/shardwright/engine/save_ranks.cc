@@ -9,6 +9,7 @@
 #include "shardwright/base/error_bytes.h"
 #include "shardwright/base/json.h"
 #include "shardwright/engine/rank_store.h"
+#include "shardwright/engine/saved_layout.h"
 #include "shardwright/engine/select.h"
 #include "shardwright/engine/share.h"
 
@@ -101,7 +102,7 @@ Result<CopySummary> summary_from_bytes(View bytes) {
 }
 
 /// How rank 0's answer begins: who writes.
-constexpr std::string_view kTogether = "T", kAlone = "A";
+constexpr std::string_view kTogether = "T", kAlone = "A", kOwn = "O";
 
 /// One rank's part in a save.
 class RankSave {
@@ -152,10 +153,12 @@ class RankSave {
   /// Rank 0 checks the target and makes the files; then it writes as all do.
   Result<CopySummary> lead() {
     bool begun = false;
-    auto result = save_filled(merged_, request_, options_, [&](const Plan&, Draft& draft, Transaction& transaction) {
-      begun = true;
-      return fill(draft, transaction);
-    });
+    auto result =
+        save_filled(merged_, comm_.size(), request_, options_,
+                    [&](Draft& draft, const Format& format, const WriteOptions& write, Transaction& transaction) {
+                      begun = true;
+                      return fill(draft, format, write, transaction);
+                    });
     Status outcome = result.ok() ? Status() : Status(result.error());
     if (!begun) {
       SHARDWRIGHT_TRY(agree(comm_, outcome, soon()));
@@ -169,8 +172,9 @@ class RankSave {
     return result;
   }
 
-  Result<Executed> fill(Draft& draft, Transaction& transaction) {
+  Result<Executed> fill(Draft& draft, const Format& format, const WriteOptions& write, Transaction& transaction) {
     told_ = true;  // of whatever goes wrong until all have written
+    if (!draft.objects().empty() && draft.rank_of(0)) return fill_own(draft, format, write, transaction);
     auto outline = outline_of(draft);
     if (!outline) return fill_alone(draft, transaction);
     SHARDWRIGHT_TRY(agree(comm_, create_all(*outline, transaction), soon()));
@@ -188,6 +192,65 @@ class RankSave {
       SHARDWRIGHT_TRY(complete(draft, *outline, object, *writer, sums, done.receipts));
     }
     return done;
+  }
+
+  /// Every rank writes objects of its own.
+  Result<Executed> fill_own(Draft& draft, const Format& format, const WriteOptions& write, Transaction& transaction) {
+    SHARDWRIGHT_TRY(agree(comm_, {}, soon()));
+    Bytes message = bytes_of(kOwn);
+    append_sized(message, transaction.token());
+    append_sized(message, format.name);
+    append_sized(message, write.name);
+    append_le(message, write.max_shard_bytes);
+    append_le(message, write.time_ns);
+    SHARDWRIGHT_TRY(broadcast(comm_, message, soon()));
+    auto receipts = write_own(draft, transaction);
+    SHARDWRIGHT_TRY(agree(comm_, receipts.ok() ? Status() : Status(receipts.error()), soon()));
+    SHARDWRIGHT_ASSIGN(auto all, comm_.all_gather(bytes_of_receipts(*receipts), soon()));
+    told_ = false;
+    Executed done;
+    SHARDWRIGHT_ASSIGN(done.receipts, receipts_of_all(all, draft.objects().size()));
+    return done;
+  }
+
+  Status follow_own(View message) {
+    auto receipts = [&]() -> Result<std::vector<Receipt>> {
+      ByteReader in(message);
+      auto token = in.text();
+      const Format* format = find_format(in.text());
+      WriteOptions write;
+      write.name = in.text();
+      write.max_shard_bytes = in.number<uint64_t>();
+      write.time_ns = in.number<uint64_t>();
+      if (in.bad || !in.at_end() || format == nullptr || format->draft == nullptr)
+        return fail(Code::kInternal, "what rank 0 says cannot be read");
+      write.strict = request_.strict;
+      write.settings = request_.settings;
+      write.held = held_of(merged_, selected_, comm_.size());
+      if (request_.layout) {
+        SHARDWRIGHT_ASSIGN(write.shardings, shardings_by(*request_.layout, selected_.want));
+      }
+      SHARDWRIGHT_ASSIGN(auto draft, format->draft(selected_.want, write));
+      SHARDWRIGHT_ASSIGN(auto store, open_file_store("/"));
+      SHARDWRIGHT_ASSIGN(auto transaction, store->join(token));
+      return write_own(*draft, *transaction);
+    }();
+    SHARDWRIGHT_TRY(agree(comm_, receipts.ok() ? Status() : Status(receipts.error()), soon()));
+    auto all = comm_.all_gather(bytes_of_receipts(*receipts), soon());
+    return all.ok() ? Status() : Status(all.error());
+  }
+
+  /// This rank's objects, of what it holds.
+  Result<std::vector<Receipt>> write_own(const Draft& draft, Transaction& transaction) {
+    OwnDraft own(draft, comm_.rank());
+    if (own.objects().empty()) return std::vector<Receipt>();
+    std::vector<TensorId> origin(selected_.want.size());
+    for (TensorId id = 0; id < origin.size(); ++id)
+      origin[id] = mine_.find(merged_.spec(selected_.origin.empty() ? id : selected_.origin[id]).name).value_or(0);
+    SHARDWRIGHT_ASSIGN(auto plan, plan_write(mine_, own, origin, options_.plan));
+    SHARDWRIGHT_ASSIGN(auto executed, execute(plan, {nullptr, &own, &transaction}, calls_));
+    for (auto& receipt : executed.receipts) receipt.place.object = own.number(receipt.place.object);
+    return std::move(executed.receipts);
   }
 
   /// Objects that must be written from front to back: rank 0 does it, and asks the others for what they hold.
@@ -221,8 +284,9 @@ class RankSave {
   }
 
   Status follow(View message) {
-    const bool alone = text_of(message.first(1)) == kAlone;
+    const bool alone = text_of(message.first(1)) == kAlone, own = text_of(message.first(1)) == kOwn;
     message = message.subspan(1);
+    if (own) return follow_own(message);
     if (alone) return agree(comm_, serve(comm_, merged_, mine_, options_.wait), soon());
     Status status = [&]() -> Status {
       ByteReader in(message);

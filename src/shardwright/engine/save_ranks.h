@@ -7,11 +7,12 @@
 
 namespace shardwright {
 
-/// Writes the objects of a draft, all but what seal() makes, into a transaction that has begun.
-using Fill = std::function<Result<Executed>(const Plan& plan, Draft& draft, Transaction& transaction)>;
+/// Writes the objects of a draft, all but what seal() makes, into a transaction that has begun. format, options: what the draft was made by.
+using Fill = std::function<Result<Executed>(Draft& draft, const Format& format, const WriteOptions& options,
+                                            Transaction& transaction)>;
 
-/// save_tensors() with the writing done by `fill`. tensors: as merge_catalogs() makes them.
-Result<CopySummary> save_filled(const Catalog& tensors, const CopyRequest& request, const JobOptions& options,
-                                const Fill& fill);
+/// save_tensors() with the writing done by `fill`. tensors: as merge_catalogs() makes them, of so many ranks.
+Result<CopySummary> save_filled(const Catalog& tensors, int ranks, const CopyRequest& request,
+                                const JobOptions& options, const Fill& fill);
 
 }  // namespace shardwright

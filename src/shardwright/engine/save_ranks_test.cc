@@ -1,8 +1,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <fmt/format.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <csignal>
 #include <fstream>
 #include <random>
@@ -90,7 +92,7 @@ std::string save(const TemporaryDirectory& directory, int rank, int ranks, const
   options.wait = wait;
   auto summary = save_tensors(held.catalog, {}, request, options, **comm);
   if (!summary.ok()) return summary.error().text();
-  return summary->tensors == model().size() ? "saved" : "another summary";
+  return summary->tensors == model().size() - request.select.exclude.size() ? "saved" : "another summary";
 }
 
 /// Bytes of every file below a directory.
@@ -128,16 +130,12 @@ TEST(SaveRanks, WritesWhatOneProcessWouldByteForByte) {
   for (const auto& left : tree(directory.at("together"))) EXPECT_EQ(left.find(".shardwright-"), left.npos) << left;
 }
 
-/// Chunks that are compressed have no place beforehand: rank 0 writes them, from what the others send.
-TEST(SaveRanks, FormatsThatAreWrittenFromFrontToBack) {
-  TemporaryDirectory directory;
-  CopyRequest request = request_for(directory.at("orbax"));
-  request.format = "orbax";
-  Processes processes(2, [&](int rank) { return save(directory, rank, 2, request); });
-  for (int rank : {0, 1}) EXPECT_EQ(processes.text(rank), "saved");
-  auto opened = open_checkpoint(directory.at("orbax"));
+void expect_model(const std::string& path, const std::vector<std::string>& without) {
+  auto opened = open_checkpoint(path);
   ASSERT_OK(opened);
+  ASSERT_EQ(opened->catalog.size(), model().size() - without.size());
   for (size_t t = 0; t < model().size(); ++t) {
+    if (std::ranges::find(without, model()[t].name) != without.end()) continue;
     auto id = opened->catalog.find(model()[t].name);
     ASSERT_TRUE(id) << model()[t].name;
     Box box = Box::whole(model()[t].shape);
@@ -145,6 +143,38 @@ TEST(SaveRanks, FormatsThatAreWrittenFromFrontToBack) {
     ASSERT_OK(read_box(*opened, *id, box, values));
     EXPECT_EQ(values, values_of(t, values.size())) << model()[t].name;
   }
+}
+
+/// Chunks of which nobody holds all: rank 0 writes them, from what the others send.
+TEST(SaveRanks, FormatsThatAreWrittenFromFrontToBack) {
+  TemporaryDirectory directory;
+  CopyRequest request = request_for(directory.at("orbax"));
+  request.format = "orbax";
+  Processes processes(2, [&](int rank) { return save(directory, rank, 2, request); });
+  for (int rank : {0, 1}) EXPECT_EQ(processes.text(rank), "saved");
+  expect_model(directory.at("orbax"), {});
+}
+
+/// Where every chunk is somebody's each rank writes a file of its own, compressed or not, and the database refers to all.
+TEST(SaveRanks, EachRankWritesFilesOfItsOwn) {
+  for (std::string compression : {"none", "zstd"})
+    for (int ranks : {2, 4}) {
+      TemporaryDirectory directory;
+      CopyRequest request = request_for(directory.at("orbax"));
+      request.format = "orbax";
+      request.settings = {{"compression", compression}};
+      request.select.exclude = {"uneven"};
+      Processes processes(ranks, [&](int rank) { return save(directory, rank, ranks, request); });
+      for (int rank = 0; rank < ranks; ++rank) EXPECT_EQ(processes.text(rank), "saved");
+      expect_model(directory.at("orbax"), request.select.exclude);
+      auto files = files_in(directory.at("orbax"));
+      for (int rank = 0; rank < ranks; ++rank) {
+        auto of_rank = [&](const auto& file) {
+          return file.first.starts_with(fmt::format("ocdbt.process_{}/d/", rank));
+        };
+        EXPECT_EQ(std::ranges::count_if(files, of_rank), 1) << rank;
+      }
+    }
 }
 
 /// Rank 0 when all is written and the commit is next; another in the middle of writing.

@@ -19,17 +19,20 @@ bool included(const Selection& selection, std::string_view name) {
   return in && std::ranges::none_of(selection.exclude, matches);
 }
 
-Status check_globs(const Catalog& from, const Selection& selection) {
-  for (const auto& glob : selection.include) {
-    bool any = false;
-    for (TensorId id = 0; id < from.size() && !any; ++id) any = glob_match(glob, from.spec(id).name);
-    if (any) continue;
+/// The globs as the catalogue's names are spelled.
+Result<Selection> spell_globs(const Catalog& from, Selection selection) {
+  for (auto& glob : selection.exclude) glob = find_glob(from, glob).value_or(glob);
+  for (auto& glob : selection.include) {
+    if (auto found = find_glob(from, glob)) {
+      glob = std::move(*found);
+      continue;
+    }
     auto near = nearest_tensors(from, glob);
     auto error = fail(Code::kNotFound, "no tensor matches '" + glob + "'");
     if (!near.empty()) error.hint = "nearest name: " + near[0];
     return error;
   }
-  return {};
+  return selection;
 }
 
 class Renamer {
@@ -58,8 +61,8 @@ bool floating(DType dtype) { return dtype_row(dtype).kind == Kind::kFloat && dty
 
 }  // namespace
 
-Result<Selected> select_tensors(const Catalog& from, const Selection& selection) {
-  SHARDWRIGHT_TRY(check_globs(from, selection));
+Result<Selected> select_tensors(const Catalog& from, const Selection& wanted) {
+  SHARDWRIGHT_ASSIGN(Selection selection, spell_globs(from, wanted));
   SHARDWRIGHT_ASSIGN(auto renamer, Renamer::create(selection));
   if (selection.dtype && !floating(*selection.dtype))
     return fail(Code::kInvalidArgument, "only casts to floating types are made")

@@ -119,6 +119,58 @@ std::vector<std::vector<OwnedBox>> assign_writers(const Catalog& merged, int ran
   return owned;
 }
 
+std::vector<std::vector<OwnedBox>> held_of(const Catalog& merged, const Selected& selected, int ranks) {
+  auto writers = assign_writers(merged, ranks);
+  std::vector<std::vector<OwnedBox>> held(selected.want.size());
+  for (TensorId id = 0; id < selected.want.size(); ++id)
+    held[id] = writers[merged.same_as(selected.origin.empty() ? id : selected.origin[id])];
+  return held;
+}
+
+OwnDraft::OwnDraft(const Draft& draft, int rank) : draft_(draft) {
+  for (ObjectId object = 0; object < draft.objects().size(); ++object) {
+    if (draft.rank_of(object) != rank) continue;
+    objects_.push_back(draft.objects()[object]);
+    numbers_.push_back(object);
+  }
+}
+
+Bytes bytes_of_receipts(std::span<const Receipt> receipts) {
+  Bytes out;
+  for (const Receipt& receipt : receipts) {
+    append_le(out, receipt.tensor);
+    append_le(out, receipt.piece);
+    append_le(out, receipt.place.object);
+    append_le(out, receipt.place.offset);
+    append_le(out, receipt.place.length);
+    append_le(out, receipt.crc32c);
+    append_le(out, receipt.crc32);
+  }
+  return out;
+}
+
+Result<std::vector<Receipt>> receipts_of_all(std::span<const Bytes> all, size_t objects) {
+  std::vector<Receipt> out;
+  for (const Bytes& bytes : all) {
+    ByteReader in(bytes);
+    while (!in.bad && !in.at_end()) {
+      Receipt receipt;
+      receipt.tensor = in.number<TensorId>();
+      receipt.piece = in.number<uint32_t>();
+      receipt.place = {Place::kExtent, -1, in.number<ObjectId>(), 0, 0};
+      receipt.place.offset = in.number<uint64_t>();
+      receipt.place.length = in.number<uint64_t>();
+      receipt.crc32c = in.number<uint32_t>();
+      receipt.crc32 = in.number<uint32_t>();
+      in.bad = in.bad || receipt.place.object >= objects;
+      out.push_back(receipt);
+    }
+    if (in.bad) return fail(Code::kInternal, "the receipts of a rank cannot be read");
+  }
+  std::ranges::stable_sort(out, {}, [](const Receipt& receipt) { return receipt.place.object; });
+  return out;
+}
+
 Bytes Outline::to_bytes() const {
   Bytes out;
   append_le<uint8_t>(out, wants_crc32);

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "shardwright/comm/comm.h"
+#include "shardwright/engine/select.h"
 #include "shardwright/format/format.h"
 
 namespace shardwright {
@@ -15,13 +16,41 @@ namespace shardwright {
 Result<Catalog> merge_catalogs(std::span<const Catalog> by_rank);
 
 /// A box of a tensor, and the rank that writes it.
-struct OwnedBox {
-  Box box;
-  int32_t rank = 0;
-};
+using OwnedBox = WriteOptions::Held;
 /// Per tensor: every distinct box once; none for aliases. The writer is, of the ranks that hold the box, the one with the least to write so
 /// far, then the lowest. Pure: the same on every rank.
 std::vector<std::vector<OwnedBox>> assign_writers(const Catalog& merged, int ranks);
+/// The same per tensor that was selected of `merged`: what WriteOptions::held takes.
+std::vector<std::vector<OwnedBox>> held_of(const Catalog& merged, const Selected& selected, int ranks);
+
+/// The objects of a draft that one rank writes by itself (Draft::rank_of).
+class OwnDraft : public Draft {
+ public:
+  /// draft outlives this.
+  OwnDraft(const Draft& draft, int rank);
+  const Catalog& target() const override { return draft_.target(); }
+  std::span<const ObjectInfo> objects() const override { return objects_; }
+  std::vector<Segment> segments(ObjectId object) const override { return draft_.segments(numbers_[object]); }
+  Result<Bytes> late(ObjectId, size_t, std::span<const Receipt>) override {
+    return fail(Code::kInternal, "what a rank writes by itself has no late segments");
+  }
+  Result<std::vector<std::pair<std::string, Bytes>>> seal(std::span<const Receipt>) override {
+    return std::vector<std::pair<std::string, Bytes>>();
+  }
+  bool wants_crc32() const override { return draft_.wants_crc32(); }
+  /// Number in the draft of one of objects().
+  ObjectId number(ObjectId object) const { return numbers_[object]; }
+
+ private:
+  const Draft& draft_;
+  std::vector<ObjectInfo> objects_;
+  std::vector<ObjectId> numbers_;
+};
+
+/// Receipts for other ranks.
+Bytes bytes_of_receipts(std::span<const Receipt> receipts);
+/// Of all ranks, in the order of objects. Errors: kInternal for what cannot be read, or names no object.
+Result<std::vector<Receipt>> receipts_of_all(std::span<const Bytes> all, size_t objects);
 
 /// Where a closed draft puts each tensor: all that ranks need to write into its objects.
 struct Outline {

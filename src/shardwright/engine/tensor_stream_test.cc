@@ -77,6 +77,48 @@ TEST(TensorStream, EveryChunkIsReadOnce) {
   }
 }
 
+/// Chunks side by side: their rows are no slab. As many parts fit the budget are one, so that each chunk is decoded once.
+TEST(TensorStream, AGridOfChunksIsReadOnceWhereTheBudgetAllows) {
+  constexpr int64_t kSide = 1024, kHalf = kSide / 2;
+  std::string values = pattern(kSide * kSide), file;
+  Checkpoint checkpoint;
+  CatalogBuilder builder;
+  builder.add_object({"file", kUnknown});
+  auto encoding = builder.add_encoding({DType::kU8, false, {{"zlib", 1}}, kHalf * kHalf});
+  EXPECT_OK(builder.add_tensor("t", DType::kU8, Shape{kSide, kSide}));
+  for (int64_t row : {int64_t{0}, kHalf})
+    for (int64_t column : {int64_t{0}, kHalf}) {
+      Bytes chunk;
+      for (int64_t i = 0; i < kHalf; ++i) {
+        View line = view_of(values).subspan(static_cast<size_t>((row + i) * kSide + column), kHalf);
+        chunk.insert(chunk.end(), line.begin(), line.end());
+      }
+      auto encoder = *make_encoder(std::vector<CodecSpec>{{"zlib", 1}}, chunk.size());
+      uint64_t begin = file.size();
+      EXPECT_OK(encoder->push(chunk, true, [&](View made) -> Status {
+        file += text_of(made);
+        return {};
+      }));
+      EXPECT_OK(builder.add_piece(
+          {{{row, column}, {kHalf, kHalf}}, {Place::kExtent, -1, 0, begin, file.size() - begin}, encoding, {}}));
+    }
+  checkpoint.store = open_memory_store();
+  EXPECT_OK(put(*checkpoint.store, "", {{"file", file}}));
+  checkpoint.catalog = *builder.build();
+  for (uint64_t memory : {4 * MiB, MiB}) {
+    PlanOptions options = small();
+    options.part_bytes = 64 * KiB;
+    options.memory_bytes = memory;
+    uint64_t before = checkpoint.store->bytes_read();
+    TensorStream stream(checkpoint, 0, options);
+    std::string out;
+    for (View slab = *stream.next(); !slab.empty(); slab = *stream.next()) out += text_of(slab);
+    EXPECT_TRUE(out == values);
+    uint64_t times = (checkpoint.store->bytes_read() - before + file.size() - 1) / file.size();
+    EXPECT_LE(times, memory == MiB ? 4u : 1u) << memory;
+  }
+}
+
 TEST(TensorStream, MayBeLeftInTheMiddle) {
   auto checkpoint = chunked(pattern(kRows * kColumns), kRows);
   for (int taken : {0, 1, 2}) {

@@ -98,7 +98,7 @@ Status for_each_decoded(const Plan& plan, const Part& part, Store& store, Mutabl
     uint64_t count = values.size() / in_size;
     if (big_endian) byteswap(slab.first(values.size()), swap_unit_bytes(g.in));
     if (g.in != g.out) SHARDWRIGHT_TRY(convert(g.in, values, g.out, out.first(count * out_size)));
-    View ready = out.first(count * out_size);
+    View ready = g.in != g.out ? View(out.first(count * out_size)) : values;
     for (const Box& box : boxes_of_range(chunk, first, count)) {
       auto wanted = intersect(box, piece.box);
       if (!wanted) continue;
@@ -139,12 +139,12 @@ Status write_parts(const Plan& plan, const Lane& lane, std::span<const Part> par
 }
 
 void store_part(const Plan& plan, const Part& part, View buffer) {
-  if (part.direct || part.range.count == 0) return;
+  if (part.direct || part.range.count == 0 || !decoded_in_place(plan, part).empty()) return;
   View values = buffer.subspan(part.out_at, part.out_bytes);
   if (part.geometry->line) {
     const auto& place = part.geometry->to->place;
-    std::ranges::copy(values,
-                      reinterpret_cast<std::byte*>(place.offset) + bytes_in(part.geometry->out, part.range.first));
+    std::copy_n(values.data(), values.size(),
+                reinterpret_cast<std::byte*>(place.offset) + bytes_in(part.geometry->out, part.range.first));
     return;
   }
   store_region(plan, part, part.box, values.data());
@@ -169,6 +169,11 @@ Status consume_part(const Plan& plan, const Part& part, View buffer, const Calls
 
 Status stream_part(const Plan& plan, const Part& part, Store& store, MutableView buffer, const Calls& calls) {
   size_t size = dtype_row(part.geometry->out).block_bytes;
+  if (auto whole = decoded_in_place(plan, part); !whole.empty()) {
+    const Source& source = part.sources.front();
+    return decode_whole(plan, store, *source.piece, buffer.subspan(part.in_at, part.in_bytes),
+                        buffer.subspan(source.scratch_at, source.scratch_bytes), whole);
+  }
   auto take = [&](const Decoded& decoded) -> Status {
     Bytes inside;
     View values = decoded.values;

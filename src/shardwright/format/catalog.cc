@@ -24,6 +24,15 @@ std::vector<std::string> nearest_tensors(const Catalog& catalog, std::string_vie
   return nearest_names(wanted, names, most);
 }
 
+std::optional<std::string> find_glob(const Catalog& catalog, std::string_view glob) {
+  std::string dotted(glob);
+  std::ranges::replace(dotted, '/', '.');
+  for (const auto& spelling : {std::string(glob), dotted})
+    for (TensorId id = 0; id < catalog.size(); ++id)
+      if (glob_match(spelling, catalog.spec(id).name)) return spelling;
+  return std::nullopt;
+}
+
 uint64_t Catalog::Spec::elements() const { return element_count(shape).value_or(0); }
 uint64_t Catalog::Spec::nbytes() const { return bytes_of_elements(dtype, elements()).value_or(0); }
 

@@ -127,6 +127,9 @@ class Catalog {
 
 /// Up to `most` tensor names nearest to one that is not there (see nearest_names), for hints.
 std::vector<std::string> nearest_tensors(const Catalog& catalog, std::string_view wanted, size_t most = 1);
+/// A glob as it matches names of the catalogue: as it is, or, where that matches nothing, with '.' for every '/', since trees are spelled both
+/// ways ("params/*"). nullopt: neither matches.
+std::optional<std::string> find_glob(const Catalog& catalog, std::string_view glob);
 
 /// Fills a Catalog. Order of calls: objects and encodings before the pieces that name them; pieces of a tensor right after it.
 class CatalogBuilder {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -56,6 +57,9 @@ class Draft {
   /// What seal() will make, for those who want to know beforehand; sizes where they are known.
   virtual std::vector<ObjectInfo> sealed() const { return {}; }
   virtual bool wants_crc32() const { return false; }
+  /// The rank that writes an object by itself, of what it holds; nullopt where an object has boxes of several ranks. Only drafts that were told
+  /// WriteOptions::held know.
+  virtual std::optional<int32_t> rank_of(ObjectId) const { return std::nullopt; }
   /// What the user should know: tensors over the limit, what the format cannot express. One sentence each.
   virtual std::vector<std::string> warnings() const { return {}; }
 };
@@ -67,6 +71,19 @@ struct WriteOptions {
   std::vector<std::pair<std::string, std::string>>
       settings{};        ///< what only one format knows, by name ("compression", "zstd"); see its docs
   uint64_t time_ns = 0;  ///< for formats that note when they were written; 0: no time, so equal input gives equal bytes
+  /// Formats that note where arrays were (Orbax): of each wanted tensor, as the format writes it, and the shape of a shard, by which chunks are
+  /// cut. Empty: nothing is noted.
+  struct Sharding {
+    std::string text;
+    std::vector<int64_t> shard;
+  };
+  std::vector<Sharding> shardings{};
+  /// Where several ranks write: of each wanted tensor the boxes that are held, each by the rank that is to write it. Empty: one writes all.
+  struct Held {
+    Box box;
+    int32_t rank = 0;
+  };
+  std::vector<std::vector<Held>> held{};
   Store* base_store = nullptr;  ///< .keras: the existing archive whose other members are kept
   std::string base_key;
 };

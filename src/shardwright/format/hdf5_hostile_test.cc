@@ -43,7 +43,6 @@ constexpr Lie kLies[] = {
     {"float4_wrong_shape.weights.h5", Code::kCorrupt, "`shape` attribute does not fit", "vars/0"},
     {"float4_negative_shape.weights.h5", Code::kCorrupt, "`shape` attribute does not fit", "vars/0"},
     {"long_double.weights.h5", Code::kUnsupported, "no dtype here can hold", "vars/0"},
-    {"complex128.weights.h5", Code::kUnsupported, "complex of 64-bit floats", "vars/0"},
     {"array_elements.weights.h5", Code::kUnsupported, "array-valued elements", "vars/0"},
     {"dataset_called_vars.weights.h5", Code::kCorrupt, "dataset where Keras has a group", "layers/dense/vars"},
     {"one_name_twice.weights.h5", Code::kCorrupt, "two tensors have this name", "same"},

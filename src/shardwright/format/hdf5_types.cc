@@ -114,8 +114,10 @@ Hdf5TypeInfo classify_compound(hid_t type) {
   auto part = complex_part(type);
   if (!part) return {Hdf5TypeInfo::kNotNumbers, DType::kU8, false, H5Tget_size(type), "compound"};
   Hdf5Type real(H5Tget_member_type(type, 0));
-  auto out = tensor_or_unknown(type, *part == DType::kF32 ? std::optional(DType::kC64) : std::nullopt,
-                               fmt::format("complex of {}-bit floats", 4 * H5Tget_size(type)));
+  std::optional<DType> whole;
+  if (*part == DType::kF32) whole = DType::kC64;
+  if (*part == DType::kF64) whole = DType::kC128;
+  auto out = tensor_or_unknown(type, whole, fmt::format("complex of {}-bit floats", 4 * H5Tget_size(type)));
   out.big_endian = out.kind == Hdf5TypeInfo::kTensor && is_big_endian(real.get());
   return out;
 }
@@ -171,10 +173,11 @@ Hdf5Type boolean_type() {
   return type;
 }
 
-Hdf5Type complex_type() {
-  Hdf5Type type(H5Tcreate(H5T_COMPOUND, 8));
-  H5Tinsert(type.get(), "r", 0, H5T_IEEE_F32LE);
-  H5Tinsert(type.get(), "i", 4, H5T_IEEE_F32LE);
+Hdf5Type complex_type(hid_t part) {
+  size_t bytes = H5Tget_size(part);
+  Hdf5Type type(H5Tcreate(H5T_COMPOUND, 2 * bytes));
+  H5Tinsert(type.get(), "r", 0, part);
+  H5Tinsert(type.get(), "i", bytes, part);
   return type;
 }
 
@@ -194,7 +197,8 @@ Hdf5StoredType hdf5_type_of(DType dtype) {
     case DType::kF16: return {half_type()};
     case DType::kF32: return {copy_of(H5T_IEEE_F32LE)};
     case DType::kF64: return {copy_of(H5T_IEEE_F64LE)};
-    case DType::kC64: return {complex_type()};
+    case DType::kC64: return {complex_type(H5T_IEEE_F32LE)};
+    case DType::kC128: return {complex_type(H5T_IEEE_F64LE)};
     default: break;
   }
   const auto& row = dtype_row(dtype);

@@ -22,7 +22,8 @@ struct Chunk {
   uint32_t piece;      ///< kWholeTensor, or its index
   std::string key;     ///< below the array
   ObjectId object;
-  uint64_t bytes;  ///< raw
+  uint64_t bytes;     ///< raw
+  int32_t rank = -1;  ///< that holds all of it
 };
 
 class OrbaxDraft : public Draft {
@@ -32,8 +33,9 @@ class OrbaxDraft : public Draft {
     SHARDWRIGHT_ASSIGN(draft->settings_, OrbaxSettings::parse(options.settings));
     draft->time_ns_ = options.time_ns;
     SHARDWRIGHT_TRY(draft->take_metadata());
-    SHARDWRIGHT_ASSIGN(draft->items_, plan_orbax_items(want, draft->settings_, draft->warnings_));
+    SHARDWRIGHT_ASSIGN(draft->items_, plan_orbax_items(want, draft->settings_, options, draft->warnings_));
     SHARDWRIGHT_TRY(draft->cut_chunks());
+    draft->assign_ranks(options.held);
     draft->share_out(std::min(options.max_shard_bytes, kMostFile));
     SHARDWRIGHT_TRY(draft->make_target());
     return Result<std::unique_ptr<Draft>>(std::move(draft));
@@ -42,6 +44,9 @@ class OrbaxDraft : public Draft {
   const Catalog& target() const override { return target_; }
   std::span<const ObjectInfo> objects() const override { return objects_; }
   std::vector<std::string> warnings() const override { return warnings_; }
+  std::optional<int32_t> rank_of(ObjectId object) const override {
+    return by_rank_ ? std::optional(of_object(object).front().rank) : std::nullopt;
+  }
 
   std::vector<Segment> segments(ObjectId object) const override {
     std::vector<Segment> out;
@@ -78,6 +83,19 @@ class OrbaxDraft : public Draft {
     return out;
   }
 
+  std::vector<ObjectInfo> sealed() const override {
+    std::vector<ObjectInfo> out;
+    std::vector<std::pair<std::string, Bytes>> texts;
+    for (const auto& item : items_) {
+      if (!item.tensors.empty()) out.push_back({item.directory + nodes_of(item).relative, kUnknown});
+      out.push_back({item.directory + std::string(kOcdbtManifest), kUnknown});
+      seal_tree(item, texts);
+    }
+    seal_step(texts);
+    for (const auto& [key, text] : texts) out.push_back({key, text.size()});
+    return out;
+  }
+
  private:
   explicit OrbaxDraft(const Catalog& want) : want_(want) {}
 
@@ -101,6 +119,8 @@ class OrbaxDraft : public Draft {
     }
     return xxh3_128(view_of(text));
   }
+
+  OcdbtFile nodes_of(const OrbaxItem& item) const { return {"", "d/" + identity("nodes of " + item.name).hex()}; }
 
   Status cut_chunks() {
     for (size_t i = 0; i < items_.size(); ++i)
@@ -126,28 +146,65 @@ class OrbaxDraft : public Draft {
     return {};
   }
 
-  /// Consecutive chunks to files of about the same size.
-  void share_out(uint64_t most) {
-    std::vector<uint64_t> totals(items_.size()), held(items_.size());
-    std::vector<ObjectId> open(items_.size(), ~0u);
-    for (const Chunk& chunk : chunks_) totals[chunk.item] += chunk.bytes;
+  /// Which rank holds each chunk. Where one holds every chunk, each writes files of its own; the chunks of each lie together then.
+  void assign_ranks(std::span<const std::vector<WriteOptions::Held>> held) {
+    by_rank_ = !held.empty() && !chunks_.empty();
     for (Chunk& chunk : chunks_) {
-      uint64_t limit = std::min(most, std::max((totals[chunk.item] + kFiles - 1) / kFiles, kLeastFile));
+      if (!by_rank_) return;
+      const OrbaxItem& item = items_[chunk.item];
+      TensorId id = item.tensors[chunk.array];
+      Box box = box_of(chunk);
+      auto holds = [&](const WriteOptions::Held& one) { return one.box.contains(box); };
+      auto one = std::ranges::find_if(held[id], holds);
+      by_rank_ = one != held[id].end();
+      if (by_rank_) chunk.rank = one->rank;
+    }
+    std::ranges::stable_sort(chunks_, {}, [](const Chunk& chunk) { return std::pair(chunk.item, chunk.rank); });
+  }
+
+  Box box_of(const Chunk& chunk) const {
+    const OrbaxItem& item = items_[chunk.item];
+    auto shape = want_.spec(item.tensors[chunk.array]).shape;
+    if (chunk.piece == kWholeTensor) return Box::whole(shape);
+    Box box{std::vector<int64_t>(shape.size()), item.chunks[chunk.array]};
+    uint64_t left = chunk.piece;
+    for (size_t d = shape.size(); d-- > 0;) {
+      auto count = static_cast<uint64_t>(shape[d] / box.extent[d]);
+      box.start[d] = static_cast<int64_t>(left % count) * box.extent[d];
+      left /= count;
+    }
+    return box;
+  }
+
+  /// Consecutive chunks of an item and rank to files of about the same size.
+  void share_out(uint64_t most) {
+    using Owner = std::pair<size_t, int32_t>;
+    std::map<Owner, uint64_t> totals;
+    std::optional<Owner> open;
+    uint64_t held = 0;
+    for (const Chunk& chunk : chunks_) totals[{chunk.item, rank_of(chunk)}] += chunk.bytes;
+    for (Chunk& chunk : chunks_) {
+      Owner owner{chunk.item, rank_of(chunk)};
+      uint64_t limit = std::min(most, std::max((totals[owner] + kFiles - 1) / kFiles, kLeastFile));
       uint64_t bytes = chunk.bytes + (settings_.zarr3 ? kShardIndexBytes : 0);
-      if (open[chunk.item] == ~0u || held[chunk.item] + chunk.bytes > limit) {
-        open[chunk.item] = static_cast<ObjectId>(objects_.size());
-        held[chunk.item] = 0;
+      if (open != owner || held + chunk.bytes > limit) {
+        open = owner;
+        held = 0;
         const auto& item = items_[chunk.item];
         auto name = identity(fmt::format("file {} of {}", objects_.size(), item.name)).hex();
-        objects_.push_back({item.directory + "d/" + name, settings_.zstd ? kUnknown : 0});
+        std::string process = by_rank_ ? fmt::format("ocdbt.process_{}/", chunk.rank) : "";
+        objects_.push_back({item.directory + process + "d/" + name, settings_.zstd ? kUnknown : 0});
+        bases_.push_back(std::move(process));
       }
-      chunk.object = open[chunk.item];
-      held[chunk.item] += chunk.bytes;
+      chunk.object = static_cast<ObjectId>(objects_.size() - 1);
+      held += chunk.bytes;
       if (settings_.zstd) continue;
       objects_[chunk.object].size += bytes;
       if (settings_.zarr3) indexes_.try_emplace(chunk.bytes, shard_index_of_one(chunk.bytes));
     }
   }
+
+  int32_t rank_of(const Chunk& chunk) const { return by_rank_ ? chunk.rank : 0; }
 
   std::span<const Chunk> of_object(ObjectId object) const {
     auto [first, last] = std::equal_range(chunks_.begin(), chunks_.end(), object, ByObject());
@@ -173,6 +230,7 @@ class OrbaxDraft : public Draft {
       SHARDWRIGHT_ASSIGN(auto added, builder.add_tensor(spec.name, spec.dtype, spec.shape));
       if (want_.same_as(id) != id) builder.tie(added, want_.same_as(id));
       if (chunks[id].empty()) continue;
+      std::ranges::sort(chunks[id], {}, &Chunk::piece);
       const auto& extent = items_[where[id].first].chunks[where[id].second];
       uint32_t encoding = builder.add_encoding(encoding_of(spec.dtype, chunks[id].front()->bytes));
       std::vector<int64_t> start(extent.size());
@@ -207,22 +265,16 @@ class OrbaxDraft : public Draft {
       const Place* place;
     };
     std::vector<Row> rows;
-    std::map<TensorId, std::pair<size_t, size_t>> ranges;  // chunks of each tensor
-    for (size_t c = 0; c < chunks_.size(); ++c) {
-      if (chunks_[c].item != index) continue;
-      auto [range, fresh] = ranges.try_emplace(item.tensors[chunks_[c].array], c, c);
-      range->second.second = c + 1;
-    }
+    std::map<TensorId, std::vector<size_t>> chunks;
+    for (size_t c = 0; c < chunks_.size(); ++c)
+      if (chunks_[c].item == index) chunks[item.tensors[chunks_[c].array]].push_back(c);
     for (size_t a = 0; a < item.tensors.size(); ++a) {
       auto spec = want_.spec(item.tensors[a]);
       std::string path = item.names[a].empty() ? "" : item.names[a] + "/";
       ZarrWriteOptions zarr{settings_.zarr3, settings_.zstd, settings_.level};
       rows.push_back({path + std::string(settings_.zarr3 ? kZarr3Node : kZarr2Array),
                       zarr_array_text(spec.shape, item.chunks[a], item.types[a], zarr), nullptr});
-      auto range = ranges.find(want_.same_as(item.tensors[a]));
-      if (range == ranges.end()) continue;
-      for (size_t c = range->second.first; c < range->second.second; ++c)
-        rows.push_back({path + chunks_[c].key, "", &places[c]});
+      for (size_t c : chunks[want_.same_as(item.tensors[a])]) rows.push_back({path + chunks_[c].key, "", &places[c]});
     }
     std::sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) { return a.key < b.key; });
     OcdbtConfig config;
@@ -230,7 +282,7 @@ class OrbaxDraft : public Draft {
     config.max_inline_bytes = kMaxInline;
     config.max_node_bytes = kMaxNode;
     config.zstd_level = 0;
-    OcdbtFile nodes{"", "d/" + identity("nodes of " + item.name).hex()};
+    OcdbtFile nodes = nodes_of(item);
     OcdbtTreeBuilder builder(config, nodes);
     for (const Row& row : rows) {
       if (row.place == nullptr) {
@@ -238,7 +290,8 @@ class OrbaxDraft : public Draft {
         continue;
       }
       uint64_t length = row.place->length + (settings_.zarr3 && !settings_.zstd ? kShardIndexBytes : 0);
-      OcdbtFile file{"", objects_[row.place->object].key.substr(item.directory.size())};
+      const std::string& base = bases_[row.place->object];
+      OcdbtFile file{base, objects_[row.place->object].key.substr(item.directory.size() + base.size())};
       SHARDWRIGHT_TRY(builder.add(row.key, file, row.place->offset, length));
     }
     SHARDWRIGHT_ASSIGN(auto version, builder.finish());
@@ -288,7 +341,9 @@ class OrbaxDraft : public Draft {
   Json custom_ = Json::object();
   std::vector<OrbaxItem> items_;
   std::vector<Chunk> chunks_;  ///< in the order of the files
+  bool by_rank_ = false;
   std::vector<ObjectInfo> objects_;
+  std::vector<std::string> bases_;     ///< of objects_: "", or the directory of its process
   std::map<uint64_t, Bytes> indexes_;  ///< of uncompressed shards, by the size of their chunk
   Catalog target_;
   std::vector<std::string> warnings_;

@@ -17,11 +17,12 @@ namespace shardwright {
 /// else tensors are named NAME/.... A path's keys are strings, or [string] within a sequence.
 inline constexpr std::string_view kOrbaxValue = "orbax";
 
-/// What --option says: "compression" none, zstd or zstd:LEVEL; "zarr" 2 or 3; "api" v0 or v1; "item" a name.
+/// What --option says: "compression" none, zstd or zstd:LEVEL; "zarr" 2 or 3; "api" v0 or v1; "item" a name; "tree": a JSON text as kOrbaxValue has
+/// it, instead of the catalogue's.
 struct OrbaxSettings {
   bool zstd = false, zarr3 = false, version1 = false;
   int level = 1;
-  std::string item;
+  std::string item, tree;
   static Result<OrbaxSettings> parse(const std::vector<std::pair<std::string, std::string>>& options);
 };
 
@@ -39,8 +40,9 @@ struct OrbaxItem {
 };
 /// Sorts the tensors into items and gives each its place in a tree: that of the value kOrbaxValue where it names just these tensors, else one made
 /// from the names. Errors: kUnsupported for types zarr has not and names that are not UTF-8.
+/// options: of shardings and held boxes, by which chunks are cut.
 Result<std::vector<OrbaxItem>> plan_orbax_items(const Catalog& want, const OrbaxSettings& settings,
-                                                std::vector<std::string>& warnings);
+                                                const WriteOptions& options, std::vector<std::string>& warnings);
 
 Result<std::unique_ptr<Draft>> draft_orbax(const Catalog& want, const WriteOptions& options);
 

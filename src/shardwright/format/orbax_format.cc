@@ -189,7 +189,7 @@ const Format kOrbax = {
     .open = open,
     .members = orbax_members,
     .draft = draft_orbax,
-    .settings = "compression, zarr, api, item",
+    .settings = "compression, zarr, api, item, tree",
 };
 
 }  // namespace shardwright

@@ -42,7 +42,7 @@ class ItemMaker {
   ItemMaker(const Catalog& want, OrbaxItem item, const Json& kept, bool zarr3)
       : want_(want), item_(std::move(item)), kept_(kept), zarr3_(zarr3) {}
 
-  Result<OrbaxItem> make(std::vector<std::string>& warnings) {
+  Result<OrbaxItem> make(const WriteOptions& options, std::vector<std::string>& warnings) {
     for (size_t i = 0; i < item_.names.size(); ++i) {
       by_name_[item_.names[i]] = i;
       if (!is_utf8(item_.names[i]))
@@ -53,6 +53,8 @@ class ItemMaker {
     }
     SHARDWRIGHT_TRY(choose_types());
     if (!take_kept_tree()) make_tree(warnings);
+    if (!options.held.empty()) cut_as_held(options.held);
+    if (!options.shardings.empty()) note(options.shardings);
     item_.tree.use_ocdbt = true;
     item_.tree.zarr3 = zarr3_;
     item_.tree.missing_is_error = true;
@@ -122,6 +124,29 @@ class ItemMaker {
     if (arrays == matched) item_.tree.rich_types = json_member(kept_, "rich_types");
     item_.tree.custom = json_member(kept_, "custom");
     return true;
+  }
+
+  /// Boxes of one shape are chunks: then each rank writes its own.
+  void cut_as_held(std::span<const std::vector<WriteOptions::Held>> held) {
+    for (size_t i = 0; i < item_.tensors.size(); ++i) {
+      const auto& boxes = held[item_.tensors[i]];
+      if (boxes.size() < 2) continue;
+      const auto& extent = boxes.front().box.extent;
+      if (std::ranges::all_of(boxes, [&](const auto& one) { return one.box.extent == extent; })) take_chunk(i, extent);
+    }
+  }
+
+  /// Arrays become those of a mesh; scalars of Python stay what they are.
+  void note(std::span<const WriteOptions::Sharding> shardings) {
+    for (auto& leaf : item_.tree.leaves) {
+      if (!leaf.has_array() || leaf.type == "scalar") continue;
+      std::string name = leaf.name();
+      size_t i = by_name_.at(name);
+      const auto& sharding = shardings[item_.tensors[i]];
+      leaf.type = "jax.Array";
+      item_.sharding[base64url(name)] = sharding.text;
+      take_chunk(i, sharding.shard);
+    }
   }
 
   /// As it was cut before, where that divides it.
@@ -199,8 +224,10 @@ Result<OrbaxSettings> OrbaxSettings::parse(const std::vector<std::pair<std::stri
       if (value.find('/') != value.npos || (!value.empty() && !is_safe_relative_path(value)))
         return wrong("item=NAME, a plain name");
       out.item = value;
+    } else if (key == "tree") {
+      out.tree = value;
     } else {
-      return wrong("compression, zarr, api or item");
+      return wrong("compression, zarr, api, item or tree");
     }
   }
   // As each API writes by itself.
@@ -211,9 +238,14 @@ Result<OrbaxSettings> OrbaxSettings::parse(const std::vector<std::pair<std::stri
 }
 
 Result<std::vector<OrbaxItem>> plan_orbax_items(const Catalog& want, const OrbaxSettings& settings,
-                                                std::vector<std::string>& warnings) {
+                                                const WriteOptions& options, std::vector<std::string>& warnings) {
   Json kept = Json::object();
-  if (const Value* value = want.value(kOrbaxValue)) {
+  const Value* value = want.value(kOrbaxValue);
+  if (!settings.tree.empty()) {
+    auto tree = parse_json(settings.tree);
+    if (!tree.ok()) return std::move(tree.error()).within("in the option 'tree'");
+    kept = std::move(*tree);
+  } else if (value != nullptr) {
     SHARDWRIGHT_ASSIGN(kept, parse_json(value->data));
   }
   const Json& items = json_member(kept, "items");
@@ -235,7 +267,7 @@ Result<std::vector<OrbaxItem>> plan_orbax_items(const Catalog& want, const Orbax
     item.handler = settings.version1 ? kVersion1Handler : kStandardHandler;
     if (handler.is_string() && !settings.version1 && parts.size() > 1) item.handler = handler.get<std::string>();
     if (item.tensors.empty() && !json_member(of_item, "leaves").is_array()) continue;
-    SHARDWRIGHT_ASSIGN(auto made, ItemMaker(want, std::move(item), of_item, settings.zarr3).make(warnings));
+    SHARDWRIGHT_ASSIGN(auto made, ItemMaker(want, std::move(item), of_item, settings.zarr3).make(options, warnings));
     out.push_back(std::move(made));
   }
   return out;

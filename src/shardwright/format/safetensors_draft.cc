@@ -90,6 +90,10 @@ class SafetensorsDraft : public Draft {
         return fail(Code::kInvalidArgument, "safetensors cannot hold a tensor of this name: it means the metadata")
             .at_tensor(std::string(name))
             .with_hint("rename it on the way (--rename)");
+      if (!safetensors_has(want_.spec(id).dtype))
+        return fail(Code::kUnsupported, fmt::format("safetensors has no type {}", dtype_row(want_.spec(id).dtype).name))
+            .at_tensor(std::string(name))
+            .with_hint("leave it out (--exclude), or write another format");
       if (!is_utf8(name))
         return fail(Code::kUnsupported, "safetensors cannot hold a name that is not UTF-8")
             .at_tensor(std::string(name))

@@ -84,7 +84,7 @@ bool SafetensorsFullParser::number_unsigned(uint64_t value) {
 bool SafetensorsFullParser::string(std::string& value) {
   if (where_ != kInfo || field_ != kDType) return other("a string");
   auto dtype = dtype_from_name(value);
-  if (!dtype)
+  if (!dtype || !safetensors_has(*dtype))
     return refuse("unknown dtype", json_quote(value.substr(0, 100)), "a dtype of safetensors, as BF16 or F32");
   entry_.dtype = *dtype;
   return true;

@@ -40,7 +40,7 @@ struct LastDType {
   bool find(std::string_view wanted) {
     if (wanted == text) return true;
     auto known = dtype_from_name(wanted);
-    if (!known) return false;
+    if (!known || !safetensors_has(*known)) return false;
     text = wanted;
     dtype = *known;
     return true;

@@ -22,6 +22,9 @@ namespace shardwright {
 inline constexpr uint64_t kMaxSafetensorsHeader = 100'000'000;
 inline constexpr std::string_view kSafetensorsMetadataKey = "__metadata__";
 
+/// Which types safetensors has: all but those that came after its own.
+inline bool safetensors_has(DType dtype) { return dtype <= DType::kU64; }
+
 /// One tensor of a header; lives as long as the callback that gets it.
 struct SafetensorsEntry {
   std::string_view name;

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "shardwright/format/format.h"
+#include "shardwright/tensor/convert.h"
 
 namespace shardwright::testing {
 
@@ -80,7 +81,7 @@ inline Bytes logical_bytes(Store& store, const Catalog& catalog, TensorId id) {
         return out;
       }
       std::copy(source, source + width, target);
-      size_t unit = encoding.big_endian ? (spec.dtype == DType::kC64 ? 4 : width) : 1;
+      size_t unit = encoding.big_endian ? swap_unit_bytes(spec.dtype) : 1;
       for (size_t at = 0; at < width; at += unit) std::reverse(target + at, target + at + unit);
       for (size_t d = index.size(); d-- > 0;) {
         if (++index[d] < piece.box.extent[d]) break;

@@ -16,9 +16,9 @@ struct NumpyType {
   DType dtype;
 };
 constexpr NumpyType kNumpyTypes[] = {
-    {"b1", DType::kBool}, {"i1", DType::kI8},  {"u1", DType::kU8},  {"i2", DType::kI16}, {"u2", DType::kU16},
-    {"i4", DType::kI32},  {"u4", DType::kU32}, {"i8", DType::kI64}, {"u8", DType::kU64}, {"f2", DType::kF16},
-    {"f4", DType::kF32},  {"f8", DType::kF64}, {"c8", DType::kC64},
+    {"b1", DType::kBool}, {"i1", DType::kI8},  {"u1", DType::kU8},  {"i2", DType::kI16},   {"u2", DType::kU16},
+    {"i4", DType::kI32},  {"u4", DType::kU32}, {"i8", DType::kI64}, {"u8", DType::kU64},   {"f2", DType::kF16},
+    {"f4", DType::kF32},  {"f8", DType::kF64}, {"c8", DType::kC64}, {"c16", DType::kC128},
 };
 /// Types of less than a byte that zarr stores one value a byte.
 struct SmallType {
@@ -51,8 +51,8 @@ Status put_float(Bytes& out, DType dtype, double value) {
 
 /// A number, one of zarr's words for what JSON has not, or the bits in hex.
 Status put_real(Bytes& out, DType dtype, const Json& value) {
-  size_t bytes = dtype == DType::kC64 ? 4 : dtype_row(dtype).block_bytes;
-  DType real = dtype == DType::kC64 ? DType::kF32 : dtype;
+  DType real = dtype == DType::kC64 ? DType::kF32 : dtype == DType::kC128 ? DType::kF64 : dtype;
+  size_t bytes = dtype_row(real).block_bytes;
   auto bad = [&] { return fail(Code::kCorrupt, "zarr fill value does not fit its type").with_found(value.dump()); };
   if (value.is_number()) return put_float(out, real, value.get<double>());
   if (!value.is_string()) return bad();

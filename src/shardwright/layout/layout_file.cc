@@ -64,7 +64,7 @@ Result<size_t> choice(const Json& file, const char* key, const std::vector<std::
   for (size_t i = 0; i < choices.size(); ++i)
     if (*at == choices[i]) return i;
   return bad(std::string("'") + key + "' cannot be " + json_text(*at).substr(0, 100),
-             "\"" + choices[0] + "\" or \"" + choices[1] + "\"");
+             fmt::format("\"{}\"", fmt::join(choices, "\" or \"")));
 }
 
 Result<TensorLayout> parse_rule(const Json& rule, const DeviceMesh& mesh) {
@@ -88,9 +88,9 @@ Result<LayoutMap> parse_layout_file(const Json& file, std::optional<DeviceMesh> 
   if (!mesh) {
     SHARDWRIGHT_ASSIGN(mesh, parse_mesh(*own));
   }
-  SHARDWRIGHT_ASSIGN(size_t match, choice(file, "match", {"search", "fullmatch"}));
+  SHARDWRIGHT_ASSIGN(size_t match, choice(file, "match", {"search", "fullmatch", "exact"}));
   SHARDWRIGHT_ASSIGN(size_t uneven, choice(file, "uneven", {"refuse", "chunk"}));
-  LayoutMap map(std::move(*mesh), match == 0 ? LayoutMap::Match::kSearch : LayoutMap::Match::kFullMatch);
+  LayoutMap map(std::move(*mesh), static_cast<LayoutMap::Match>(match));
   auto rules = file.find("rules");
   if (rules == file.end()) return map;
   if (!rules->is_object()) return bad("'rules' is no table", R"(rules = {"attn.*kernel" = ["", "model"]})");

@@ -9,7 +9,7 @@
 namespace shardwright {
 
 /// {"mesh": {"axis_names": ["data", "model"], "shape": [2, 4], "devices": [...]},   devices: names or ids, may be missing
-///  "match": "search",     or "fullmatch"
+///  "match": "search",     "fullmatch" or "exact"
 ///  "uneven": "refuse",    or "chunk"; what is not written here is the default
 ///  "rules": {"attn.*kernel": [null, "model"], "embed": [["data", "model"]]}}
 /// A rule is one entry per dimension: an axis, a list of axes, or none (null, ""). It may also be a text: a Shardy attribute, a GSPMD string

@@ -13,18 +13,23 @@ Status LayoutMap::set(std::string pattern, TensorLayout layout) {
   std::string rule = "in the rule " + in_quotes(pattern);
   if (by_pattern_.contains(pattern))
     return fail(Code::kInvalidArgument, "there is a rule " + in_quotes(pattern) + " already");
-  auto regex = Regex::compile(pattern);
-  if (!regex.ok()) return std::move(regex.error()).within(rule);
+  std::optional<Regex> regex;
+  if (match_ != Match::kExact) {
+    auto compiled = Regex::compile(pattern);
+    if (!compiled.ok()) return std::move(compiled.error()).within(rule);
+    regex = std::move(*compiled);
+  }
   if (auto status = check_layout(mesh_, layout); !status.ok()) return std::move(status.error()).within(rule);
   by_pattern_.emplace(pattern, static_cast<uint32_t>(rules_.size()));
-  rules_.push_back({std::move(pattern), std::move(layout), std::move(*regex)});
+  rules_.push_back({std::move(pattern), std::move(layout), std::move(regex)});
   return {};
 }
 
 Result<std::optional<uint32_t>> LayoutMap::find(std::string_view name) const { return LayoutFinder(*this).find(name); }
 
 LayoutFinder::LayoutFinder(const LayoutMap& map) : map_(map), used_(map.rules_.size()) {
-  for (const auto& rule : map.rules_) needed_.push_back(pairs_of(rule.regex.literal()));
+  if (map.match_ == LayoutMap::Match::kExact) return;
+  for (const auto& rule : map.rules_) needed_.push_back(pairs_of(rule.regex->literal()));
 }
 
 LayoutFinder::Pairs LayoutFinder::pairs_of(std::string_view text) {
@@ -38,10 +43,11 @@ Result<LayoutFinder::Hits> LayoutFinder::hits(std::string_view name) const {
   auto exact = map_.by_pattern_.find(std::string(name));
   if (exact != map_.by_pattern_.end()) return Hits{exact->second};
   Hits hits;
+  if (map_.match_ == LayoutMap::Match::kExact) return hits;
   const Pairs lacking = ~pairs_of(name);
   for (uint32_t i = 0; i < map_.rules_.size() && hits.size() < 2; ++i) {
     if ((needed_[i] & lacking).any()) continue;
-    const Regex& regex = map_.rules_[i].regex;
+    const Regex& regex = *map_.rules_[i].regex;
     auto matched = map_.match_ == LayoutMap::Match::kSearch ? regex.search(name) : regex.fullmatch(name);
     if (!matched.ok()) return std::move(matched.error());
     if (*matched) hits.push_back(i);

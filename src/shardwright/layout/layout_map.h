@@ -17,15 +17,16 @@
 namespace shardwright {
 
 /// Rules over one mesh, in the order they were set. A name that is a rule's pattern, letter by letter, takes that rule; else the one rule
-/// whose pattern, a regular expression in Python's syntax, is found in the name (kSearch) or matches all of it (kFullMatch). Keys that end in
+/// whose pattern, a regular expression in Python's syntax, is found in the name (kSearch) or matches all of it (kFullMatch); with kExact no pattern is
+/// one. Keys that end in
 /// "/output" are those of layer outputs. Thread-safe to read.
 class LayoutMap {
  public:
-  enum class Match : uint8_t { kSearch, kFullMatch };
+  enum class Match : uint8_t { kSearch, kFullMatch, kExact };
   struct Rule {
     std::string pattern;
     TensorLayout layout;
-    Regex regex;
+    std::optional<Regex> regex;  ///< none with kExact
   };
 
   explicit LayoutMap(DeviceMesh mesh, Match match = Match::kSearch) : mesh_(std::move(mesh)), match_(match) {}

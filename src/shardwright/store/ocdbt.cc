@@ -295,20 +295,4 @@ Result<std::optional<OcdbtDatabase::Found>> OcdbtDatabase::find(std::string_view
   }
 }
 
-Result<Bytes> OcdbtDatabase::read(const OcdbtValue& value, uint64_t cap) const {
-  if (value.is_inline) return Bytes(value.inline_value.begin(), value.inline_value.end());
-  SHARDWRIGHT_ASSIGN(auto size, base_.size(value.file));
-  auto bad = [&](Code code, std::string what) {
-    return fail(code, std::move(what)).at_path(base_.describe(value.file)).at_offset(value.offset);
-  };
-  if (!size) return bad(Code::kNotFound, "a data file of the OCDBT database is missing");
-  if (value.offset > *size || value.length > *size - value.offset)
-    return bad(Code::kCorrupt, "a data file of the OCDBT database is shorter than what it should hold");
-  if (value.length > cap) return bad(Code::kResourceExhausted, "value is larger than anything expected here");
-  Bytes bytes(value.length);
-  ReadOp op{value.file, value.offset, bytes};
-  SHARDWRIGHT_TRY(base_.read({&op, 1}));
-  return bytes;
-}
-
 }  // namespace shardwright

@@ -62,8 +62,6 @@ class OcdbtDatabase {
     std::shared_ptr<const void> holder;
   };
   Result<std::optional<Found>> find(std::string_view key) const;
-  /// The bytes of a value, at most `cap`.
-  Result<Bytes> read(const OcdbtValue& value, uint64_t cap = GiB) const;
 
  private:
   struct Place {

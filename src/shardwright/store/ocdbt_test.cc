@@ -45,12 +45,19 @@ struct Database {
   }
 };
 
+Result<std::string> text_of_value(Store& store, const OcdbtValue& value) {
+  if (value.is_inline) return std::string(text_of(value.inline_value));
+  std::string text(value.length, ' ');
+  ReadOp op{value.file, value.offset, std::as_writable_bytes(std::span(text))};
+  SHARDWRIGHT_TRY(store.read({&op, 1}));
+  return text;
+}
+
 Result<Values> read_all(Store& store, std::string_view directory = "", const OcdbtOptions& options = {}) {
   SHARDWRIGHT_ASSIGN(auto database, OcdbtDatabase::open(store, directory, options));
   Values out;
   SHARDWRIGHT_TRY(database->for_each([&](const OcdbtValue& value) -> Status {
-    SHARDWRIGHT_ASSIGN(Bytes bytes, database->read(value));
-    out[std::string(value.key)] = std::string(text_of(bytes));
+    SHARDWRIGHT_ASSIGN(out[std::string(value.key)], text_of_value(store, value));
     return {};
   }));
   return out;
@@ -181,6 +188,48 @@ TEST(Ocdbt, WhatIsWrittenIsReadHoweverItIsCut) {
                 static_cast<size_t>(std::count_if(values.begin(), values.end(),
                                                   [](const auto& v) { return v.first.starts_with("a"); })));
     }
+}
+
+TEST(Ocdbt, DatabasesBelowOneAreMergedByReference) {
+  std::mt19937_64 random(5);
+  Values all = random_values(random, 200);
+  std::map<std::string, Bytes> files;
+  std::vector<std::string> children = {"ocdbt.process_0/", "ocdbt.process_1/", "ocdbt.process_2/"};
+  for (size_t child = 0; child < children.size(); ++child) {
+    Values own;
+    size_t i = 0;
+    for (const auto& [key, value] : all)
+      if (i++ % 3 == child) own[key] = value;
+    for (auto& [name, bytes] : make_database(own, config_of(300, true), 10))
+      files["x/" + children[child] + name] = bytes;
+  }
+  Database database;
+  database.put(files);
+  OcdbtTreeBuilder builder(config_of(500, false), {"", "d/root"});
+  ASSERT_TRUE(merge_ocdbt(*database.store, "x/", children, builder).ok());
+  auto version = *builder.finish();
+  version.generation = 1;
+  EXPECT_EQ(version.statistics.keys, 200u);
+  files["x/d/root"] = builder.nodes();
+  files["x/manifest.ocdbt"] = *make_ocdbt_manifest(config_of(500, false), version, {"", "d/root"});
+  Database merged;
+  merged.put(files);
+  EXPECT_EQ(*read_all(*merged.store, "x/"), all);
+  EXPECT_TRUE(check_ocdbt(*merged.store, "x/", {}, [](const Error& error) { ADD_FAILURE() << error.text(); }).ok());
+  // A merged database is a child like any other: its files are found through it.
+  OcdbtTreeBuilder above(config_of(1 << 20, false), {"", "d/top"});
+  ASSERT_TRUE(merge_ocdbt(*merged.store, "", std::vector<std::string>{"x/"}, above).ok());
+  version = *above.finish();
+  version.generation = 1;
+  files["d/top"] = above.nodes();
+  files["manifest.ocdbt"] = *make_ocdbt_manifest(config_of(1 << 20, false), version, {"", "d/top"});
+  Database twice;
+  twice.put(files);
+  EXPECT_EQ(*read_all(*twice.store), all);
+  OcdbtTreeBuilder again(config_of(500, false), {"", "d/root"});
+  auto status = merge_ocdbt(*database.store, "x/", std::vector<std::string>{children[0], children[0]}, again);
+  ASSERT_FALSE(status.ok());
+  EXPECT_EQ(status.error().code, Code::kCorrupt);
 }
 
 TEST(Ocdbt, KeysMustComeInOrderAndFit) {

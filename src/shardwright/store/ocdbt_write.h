@@ -1,11 +1,13 @@
 /// OCDBT databases to be: nodes and manifest from keys in order. Values in files are referred to, wherever they were written.
 #pragma once
 
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "shardwright/store/ocdbt_format.h"
+#include "shardwright/store/store.h"
 
 namespace shardwright {
 
@@ -53,6 +55,13 @@ class OcdbtTreeBuilder {
   Bytes nodes_;
   OcdbtVersion version_;
 };
+
+/// The values of several databases below one directory as one: those in nodes are copied, those in files referred to where they are.
+/// base, directory: the database to be ("" or "dir/"); children: directories below it, each with '/' at its end ("ocdbt.process_0/").
+/// Adds every value to `builder`. Memory: 100 bytes and the key for each, and what lies in nodes.
+/// Errors: kCorrupt for a key that two of them have, with both; those of reading a child.
+Status merge_ocdbt(Store& base, std::string_view directory, std::span<const std::string> children,
+                   OcdbtTreeBuilder& builder);
 
 /// The manifest of a database of one commit. REQUIRES: version.root, if any, lies in `node_file`.
 Result<Bytes> make_ocdbt_manifest(const OcdbtConfig& config, const OcdbtVersion& version, const OcdbtFile& node_file);

@@ -18,7 +18,7 @@ bool can_convert(DType from, DType to);
 /// REQUIRES: in.size() and out.size() hold the same number of elements, else kInternal. Errors: kUnsupported for a pair without a row.
 Status convert(DType from, View in, DType to, MutableView out);
 
-/// Reverses the bytes of every unit of `unit_bytes` (2, 4, 8) in place, a part unit at the end is left; C64 has two units an element, so the unit is 4.
+/// Reverses the bytes of every unit of `unit_bytes` (2, 4, 8) in place, a part unit at the end is left; a complex element has two units.
 void byteswap(MutableView data, size_t unit_bytes);
 /// Unit to swap for a big-endian array of this type; 1 when there is nothing to swap.
 size_t swap_unit_bytes(DType dtype);

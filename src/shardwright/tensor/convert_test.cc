@@ -59,7 +59,7 @@ TEST(Convert, NothingToDo) {
 }
 
 TEST(Convert, IdentityForEveryType) {
-  Bytes in(24);
+  Bytes in(48);
   for (size_t i = 0; i < in.size(); ++i) in[i] = static_cast<std::byte>(i * 41 + 7);
   for (const DTypeRow& row : dtype_table()) {
     Bytes out(in.size());

@@ -35,6 +35,7 @@ enum class DType : uint8_t {
   kF64,
   kI64,
   kU64,
+  kC128,
 };
 
 enum class Kind : uint8_t { kBool, kSigned, kUnsigned, kFloat, kComplex };
@@ -43,7 +44,7 @@ enum class Kind : uint8_t { kBool, kSigned, kUnsigned, kFloat, kComplex };
 /// A run of elements may start and end only at multiples of block_elems.
 struct DTypeRow {
   DType dtype;
-  std::string_view name;        ///< as safetensors spells it: "BF16"
+  std::string_view name;        ///< as safetensors spells it: "BF16"; C128, which it has not, likewise
   std::string_view numpy_name;  ///< NumPy's or ml_dtypes' name: "bfloat16"
   Kind kind;
   uint16_t block_elems, block_bytes;

@@ -48,6 +48,7 @@ double element_value(DType dtype, View data, uint64_t index, int part) {
     case DType::kU32: return at<uint32_t>(data, index);
     case DType::kF32: return at<float>(data, index);
     case DType::kC64: return at<float>(data, index * 2 + static_cast<uint64_t>(part));
+    case DType::kC128: return at<double>(data, index * 2 + static_cast<uint64_t>(part));
     case DType::kF64: return at<double>(data, index);
     case DType::kI64: return static_cast<double>(at<int64_t>(data, index));
     case DType::kU64: return static_cast<double>(at<uint64_t>(data, index));
@@ -56,7 +57,7 @@ double element_value(DType dtype, View data, uint64_t index, int part) {
 }
 
 size_t swap_unit_bytes(DType dtype) {
-  if (dtype == DType::kC64) return sizeof(float);
+  if (dtype_row(dtype).kind == Kind::kComplex) return dtype_row(dtype).block_bytes / 2;
   const DTypeRow& row = dtype_row(dtype);
   return row.block_elems == 1 ? row.block_bytes : 1;
 }
