@@ -48,6 +48,11 @@ constexpr ArgumentRow kOcdbtArguments[] = {
 };
 constexpr ArgumentRow kDiffArguments[] = {{"A", "one checkpoint"}, {"B", "the other, in any format"}};
 constexpr ArgumentRow kReindexArguments[] = {{"DIRECTORY", "the directory with the shards"}};
+constexpr ArgumentRow kRunArguments[] = {{"ROOT", "the directory of a run, with a directory for each step in it"}};
+constexpr ArgumentRow kRestoreArguments[] = {
+    {"STEP", "ROOT, ROOT@NUMBER, ROOT@latest, or ROOT@best:METRIC[:max]"},
+    {"TARGET", "the file, index or directory to write; its name decides the format unless --to does"},
+};
 constexpr ArgumentRow kCompletionArguments[] = {
     {"SHELL", "bash, zsh or fish", true, Completes::kNothing, "bash|zsh|fish"}};
 constexpr ArgumentRow kHelpArguments[] = {{"VERB", "what to explain", false, Completes::kVerb}};
@@ -101,6 +106,19 @@ constexpr OptionRow kVerifyOptions[] = {
 constexpr OptionRow kDiffOptions[] = {
     {"", "tolerance", "T", "values this near are the same: \"1e-3\" (relative), \"rel=1e-3,abs=1e-6\""},
     {"", "names-only", "", "compare names, dtypes and shapes, read no values"},
+};
+constexpr OptionRow kForgetOptions[] = {
+    {"", "keep-last", "N", "the newest N"},
+    {"", "keep-every", "N", "steps that are multiples of N"},
+    {"", "keep-interval", "SECONDS", "the first, then each that is so much later than the one kept before it"},
+    {"", "keep-best", "N:METRIC[:max]",
+     "the best N by a metric, the smaller the better unless max is said; may be repeated", "", true},
+    {"", "keep-step", "N", "this step; may be repeated", "", true},
+    {"n", "dry-run", "", "say what would go, and why the others stay; remove nothing"},
+};
+constexpr OptionRow kPruneOptions[] = {
+    {"", "older-than", "SECONDS", "for what carries no lock: nothing in it has changed for so long (default 3600)"},
+    {"n", "dry-run", "", "say what would go, remove nothing"},
 };
 constexpr OptionRow kHashOptions[] = {{"", "write", "", "also write shardwright.manifest.json beside the checkpoint"}};
 constexpr OptionRow kReindexOptions[] = {{"n", "dry-run", "", "say what would change, write nothing"}};
@@ -275,6 +293,63 @@ constexpr Command kCommands[] = {
        {"What would change", "shardwright reindex --dry-run model/"},
        {"And check the result", "shardwright reindex model/ && shardwright verify model/"}}},
      run_reindex},
+    {"steps",
+     {},
+     Group::kSteps,
+     "list the steps of a training run",
+     "Lists the steps below a directory, of this library's and of Orbax's managers, and what broken runs left there. A "
+     "step is complete when that is "
+     "proved: every file of its manifest is there and as long as it says; or it is committed, and its trees open.\n\n"
+     "With --json: an array of {step, name, state, time, nbytes, shared_nbytes, metrics, metadata, proof}; state is "
+     "complete, pinned, "
+     "partial or leftover (whose step is null).",
+     kRunArguments,
+     {},
+     {{{"What is there", "shardwright steps run/"},
+       {"Why a step does not count", "shardwright steps -v run/"},
+       {"The best loss", "shardwright steps --json run/ | jq 'min_by(.metrics.loss).step'"}}},
+     run_steps},
+    {"forget",
+     {},
+     Group::kSteps,
+     "remove steps that no rule keeps",
+     "Removes complete steps that none of the rules keeps. The newest step and pinned ones always stay. At least one "
+     "rule must be "
+     "given.\n\n"
+     "With --json: an array of {step, action, reasons, nbytes}; action is keep or remove.",
+     kRunArguments,
+     kForgetOptions,
+     {{{"What would go", "shardwright forget --dry-run --keep-last 3 run/"},
+       {"The last three, and every thousandth", "shardwright forget --keep-last 3 --keep-every 1000 run/"},
+       {"The best two by accuracy", "shardwright forget --keep-best 2:accuracy:max run/"}}},
+     run_forget},
+    {"prune",
+     {},
+     Group::kSteps,
+     "remove what broken runs left",
+     "Removes saves that were never finished, steps that are not complete, and those set aside by a branch. What a "
+     "living process is at "
+     "stays.\n\n"
+     "With --json: an array of {name, what, nbytes}.",
+     kRunArguments,
+     kPruneOptions,
+     {{{"What would go", "shardwright prune --dry-run run/"},
+       {"Nobody is writing there", "shardwright prune --older-than 0 run/"},
+       {"All that is not a step", "shardwright prune run/ && shardwright steps run/"}}},
+     run_prune},
+    {"restore",
+     {},
+     Group::kSteps,
+     "copy the tensors of a step",
+     "Copies the tensors of a step of a run, by default of the newest complete one, into a checkpoint; else as "
+     "'copy'.\n\n"
+     "With --json: as 'copy'.",
+     kRestoreArguments,
+     kCopyOptions,
+     {{{"The newest", "shardwright restore run/ model.safetensors"},
+       {"Step 1000", "shardwright restore run/@1000 model/"},
+       {"The best, in bfloat16", "shardwright restore --dtype bf16 run/@best:loss model/"}}},
+     run_restore},
     {"formats",
      {},
      Group::kAbout,
@@ -331,6 +406,7 @@ std::string_view group_title(Group group) {
   switch (group) {
     case Group::kLook: return "Look";
     case Group::kMove: return "Move";
+    case Group::kSteps: return "Training runs";
     case Group::kAbout: break;
   }
   return "About";

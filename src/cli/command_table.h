@@ -37,8 +37,8 @@ struct Example {
   std::string_view what, command;
 };
 
-/// kLook reads, kMove writes, kAbout is about the program itself.
-enum class Group : uint8_t { kLook, kMove, kAbout };
+/// kLook reads, kMove writes, kSteps is about training runs, kAbout about the program itself.
+enum class Group : uint8_t { kLook, kMove, kSteps, kAbout };
 std::string_view group_title(Group group);
 
 struct Command {
@@ -70,7 +70,7 @@ struct ExitRow {
 /// One row per exit code, ascending.
 std::span<const ExitRow> exit_table();
 
-/// One per verb, each in verb_NAME.cc (completion.cc, man.cc, help.cc).
+/// One per verb, each in verb_NAME.cc (completion.cc, man.cc, help.cc; forget and prune in verb_steps.cc, restore in verb_copy.cc).
 Result<int> run_ls(Invocation&);
 Result<int> run_info(Invocation&);
 Result<int> run_show(Invocation&);
@@ -81,6 +81,10 @@ Result<int> run_diff(Invocation&);
 Result<int> run_hash(Invocation&);
 Result<int> run_reindex(Invocation&);
 Result<int> run_ocdbt(Invocation&);
+Result<int> run_steps(Invocation&);
+Result<int> run_forget(Invocation&);
+Result<int> run_prune(Invocation&);
+Result<int> run_restore(Invocation&);
 Result<int> run_formats(Invocation&);
 Result<int> run_completion(Invocation&);
 Result<int> run_man(Invocation&);

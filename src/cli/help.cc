@@ -73,7 +73,7 @@ std::string general_help() {
   std::string out =
       "shardwright: look at, copy and convert checkpoints larger than memory\n\n"
       "Usage: shardwright VERB [options] [arguments]\n";
-  for (Group group : {Group::kLook, Group::kMove, Group::kAbout}) {
+  for (Group group : {Group::kLook, Group::kMove, Group::kSteps, Group::kAbout}) {
     out += fmt::format("\n{}\n", group_title(group));
     for (const Command& command : command_table()) {
       if (command.group != group) continue;

@@ -135,7 +135,7 @@ std::string manual() {
       "moves the tensors of checkpoints between formats and shard sizes, in bounded memory, and looks into them.\n"
       "A checkpoint is a file, an index file, or a directory; its format is told by its content.\n"
       "Sizes are written 5GB (5*10^9 bytes) or 5GiB (5*2^30) and printed in units of 1024.\n";
-  for (Group group : {Group::kLook, Group::kMove, Group::kAbout}) {
+  for (Group group : {Group::kLook, Group::kMove, Group::kSteps, Group::kAbout}) {
     out += fmt::format(".Pp\n{}:\n.Bl -tag -width completion\n", group_title(group));
     for (const Command& command : command_table()) {
       if (command.group == group) out += fmt::format(".It Cm {}\n{}\n", command.name, escaped(command.summary));

@@ -1,4 +1,4 @@
-/// shardwright copy: one checkpoint into another format, shard size or dtype.
+/// shardwright copy, restore: one checkpoint, or a step of a run, into another format, shard size or dtype.
 #include <fmt/format.h>
 
 #include <charconv>
@@ -12,6 +12,7 @@
 #include "cli/user_file.h"
 #include "cli/verbs.h"
 #include "shardwright/base/text.h"
+#include "shardwright/manager/steps.h"
 
 namespace shardwright::cli {
 namespace {
@@ -67,10 +68,10 @@ Result<std::vector<std::pair<std::string, std::string>>> read_settings(const Arg
   return out;
 }
 
-Result<CopyRequest> request_of(const Invocation& invocation) {
+Result<CopyRequest> request_of(const Invocation& invocation, const std::string& source) {
   const Arguments& arguments = invocation.arguments;
   CopyRequest request;
-  request.source = arguments.text("SOURCE");
+  request.source = source;
   request.target = arguments.text("TARGET");
   request.format = arguments.text("to");
   if (!request.format.empty() && !find_format(request.format)) {
@@ -166,11 +167,9 @@ void print_summary(Output& output, const CopySummary& summary) {
       Style::kDim));
 }
 
-}  // namespace
-
-Result<int> run_copy(Invocation& invocation) {
+Result<int> copy_from(Invocation& invocation, const std::string& source) {
   Output& output = invocation.output;
-  SHARDWRIGHT_ASSIGN(CopyRequest request, request_of(invocation));
+  SHARDWRIGHT_ASSIGN(CopyRequest request, request_of(invocation, source));
   Result<CopySummary> copied = [&] {
     Progress progress(output, true);
     return copy_checkpoint(request, progress.attach(invocation.job));
@@ -186,6 +185,16 @@ Result<int> run_copy(Invocation& invocation) {
   else if (!output.quiet())
     print_summary(output, *copied);
   return 0;
+}
+
+}  // namespace
+
+Result<int> run_copy(Invocation& invocation) { return copy_from(invocation, invocation.arguments.text("SOURCE")); }
+
+Result<int> run_restore(Invocation& invocation) {
+  SHARDWRIGHT_ASSIGN(auto found, find_step(invocation.arguments.text("STEP")));
+  SHARDWRIGHT_ASSIGN(auto source, tensors_of_step(found.root + "/" + found.step.name));
+  return copy_from(invocation, source);
 }
 
 }  // namespace shardwright::cli

@@ -185,6 +185,27 @@ def test_reindex(run_json, checkpoints):
     assert (done["type"], done["tensors"], done["shards"]) == ("summary", 6, 2)
 
 
+def test_steps_forget_and_prune(run, run_json, checkpoints):
+    for step in (1, 2):
+        run(f"mkdir -p run && shardwright copy -q small.safetensors run/{step} --to orbax --option item=state && mkdir run/{step}/metrics && "
+            f"echo '{{\"loss\": 0.{step}}}' > run/{step}/metrics/metrics")
+    (checkpoints / "run" / "3.orbax-checkpoint-tmp").mkdir()
+    fields = {"step": (int, type(None)), "name": str, "state": str, "time": OPTIONAL_TEXT, "nbytes": int, "shared_nbytes": int, "metrics": dict,
+              "metadata": dict, "proof": str}
+    rows = run_json("shardwright steps --json run")
+    for row in rows:
+        check(row, fields)
+    assert [(row["step"], row["state"], row["metrics"].get("loss")) for row in rows] == [(1, "complete", 0.1), (2, "complete", 0.2), (None, "leftover", None)]
+    rows = run_json("shardwright forget --json --dry-run --keep-last 1 run")
+    for row in rows:
+        check(row, {"step": int, "action": str, "reasons": list, "nbytes": int})
+    assert [(row["step"], row["action"]) for row in rows] == [(1, "remove"), (2, "keep")]
+    (row,) = run_json("shardwright prune --json --older-than 0 run")
+    check(row, {"name": str, "what": str, "nbytes": int})
+    done = run_json("shardwright restore --json run@best:loss out.safetensors")
+    check(done if isinstance(done, dict) else done[-1], SUMMARY)
+
+
 def test_formats(run_json):
     rows = run_json("shardwright formats --json")
     for row in rows:

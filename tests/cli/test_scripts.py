@@ -9,7 +9,7 @@ import pytest
 
 import inputs
 
-VERBS = ["ls", "info", "show", "diff", "verify", "hash", "copy", "reindex", "formats", "completion", "man", "help"]
+VERBS = ["ls", "info", "show", "diff", "verify", "hash", "copy", "reindex", "steps", "forget", "prune", "restore", "formats", "completion", "man", "help"]
 ALIASES = {"list": "ls", "inspect": "info", "cp": "copy", "convert": "copy", "check": "verify", "manifest": "hash"}
 
 
@@ -71,7 +71,7 @@ printf '%s\\n' "${{COMPREPLY[@]}}"
 
 
 @pytest.mark.parametrize("words, offered", [
-    (["shardwright", "re"], ["reindex"]),
+    (["shardwright", "re"], ["reindex", "restore"]),
     (["shardwright", "c"], ["copy", "cp", "convert", "completion", "check"]),
     (["shardwright", "copy", "--max"], ["--max-shard-size"]),
     (["shardwright", "copy", "--dtype", "BF"], ["BF16"]),

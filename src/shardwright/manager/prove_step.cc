@@ -47,7 +47,30 @@ std::vector<fs::path> items_in(const fs::path& directory) {
   return items;
 }
 
+/// A format of single files has one name in a directory.
+std::optional<std::string> checkpoint_in(const fs::path& directory) {
+  for (const char* name : {"model.weights.json", "model.weights.h5"})
+    if (is_there(directory / name)) return (directory / name).string();
+  auto store = open_file_store(directory.string());
+  if (!store.ok() || sniff_format(**store, "") == nullptr) return std::nullopt;
+  return directory.string();
+}
+
 }  // namespace
+
+Result<std::string> tensors_of_step(const std::string& path, const std::string& item) {
+  fs::path directory(path);
+  if (auto found = checkpoint_in(directory / item); found && is_there(directory / item)) return *found;
+  if (is_there(directory / kOrbaxTree)) return path;
+  std::vector<std::string> found;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(directory, error))
+    if (entry.is_directory(error))
+      if (auto one = checkpoint_in(entry.path())) found.push_back(*one);
+  if (found.size() == 1) return found[0];
+  if (found.empty()) return fail(Code::kNotFound, "there are no tensors in the step").at_path(path);
+  return path;
+}
 
 StepProof prove_step(const std::string& path) {
   fs::path directory(path);

@@ -9,14 +9,24 @@ namespace shardwright {
 namespace {
 
 /// nullopt when there is no such file.
-Result<std::optional<Json>> read_json(const std::string& directory, std::string_view key) {
+Result<std::optional<std::string>> read_text(const std::string& directory, std::string_view key) {
   SHARDWRIGHT_ASSIGN(auto store, open_file_store(directory));
   SHARDWRIGHT_ASSIGN(auto size, store->size(key));
-  if (!size) return std::optional<Json>();
+  if (!size) return std::optional<std::string>();
   SHARDWRIGHT_ASSIGN(Bytes text, read_object(*store, key, kMaxStepFile));
-  auto json = parse_json(text_of(text));
-  if (!json.ok()) return std::move(json.error()).at_path(store->describe(key));
+  return std::optional(std::string(text_of(text)));
+}
+
+Result<std::optional<Json>> read_json(const std::string& directory, std::string_view key) {
+  SHARDWRIGHT_ASSIGN(auto text, read_text(directory, key));
+  if (!text) return std::optional<Json>();
+  auto json = parse_json(*text);
+  if (!json.ok()) return std::move(json.error()).at_path(directory + "/" + std::string(key));
   return std::optional(std::move(*json));
+}
+
+void replace_all(std::string& text, const std::string& from, const std::string& to) {
+  for (size_t at = 0; (at = text.find(from, at)) != text.npos; at += to.size()) text.replace(at, from.size(), to);
 }
 
 Error bad_manifest(const std::string& directory, std::string what) {
@@ -41,9 +51,16 @@ Result<StepMetadata> read_step_metadata(const std::string& directory) {
 
 std::map<std::string, double> read_step_metrics(const std::string& directory) {
   std::map<std::string, double> out;
-  auto json = read_json(directory, kMetricsFile);
-  if (!json.ok() || !*json || !(*json)->is_object()) return out;
-  for (const auto& [name, value] : (*json)->items())
+  auto text = read_text(directory, kMetricsFile);
+  if (!text.ok() || !*text) return out;
+  // As Python writes them, though JSON has no such numbers.
+  constexpr std::pair<const char*, const char*> kWords[] = {
+      {"NaN", "null"}, {"-Infinity", "-1.7976931348623157e308"}, {"Infinity", "1.7976931348623157e308"}};
+  for (const auto& [word, number] : kWords)
+    for (std::string before : {": ", ":"}) replace_all(**text, before + word, before + number);
+  auto json = parse_json(**text);
+  if (!json.ok() || !json->is_object()) return out;
+  for (const auto& [name, value] : json->items())
     if (value.is_number()) out[name] = value.get<double>();
   return out;
 }

@@ -49,6 +49,10 @@ struct StepPath {
 };
 Result<StepPath> find_step(const std::string& text);
 
+/// What to open for the tensors of a step: its item of this name, or, when it has none such, its only one; the step itself when it has several, or is
+/// one tree. Errors: kNotFound.
+Result<std::string> tensors_of_step(const std::string& directory, const std::string& item = "state");
+
 /// What is no step, and was to become or has been one.
 struct Leftover {
   std::string name;     ///< below the root
