@@ -84,7 +84,7 @@ TEST(OffloadFormat, OneLieEach) {
       {"name twice", R"({"a": {"dtype": "uint8", "shape": [1]}, "a": {"dtype": "uint8", "shape": [1]}})", "a"},
       {"no dtype", entry(R"("shape": [1])"), "no dtype"},
       {"dtype is a number", entry(R"("dtype": 1, "shape": [1])"), "dtype is no text"},
-      {"dtype unknown", entry(R"("dtype": "complex128", "shape": [1])"), "no such dtype", Code::kUnsupported},
+      {"dtype unknown", entry(R"("dtype": "complex256", "shape": [1])"), "no such dtype", Code::kUnsupported},
       {"dtype of safetensors", entry(R"("dtype": "F32", "shape": [1])"), "no such dtype", Code::kUnsupported},
       {"no shape", entry(R"("dtype": "uint8")"), "no shape"},
       {"negative", entry(R"("dtype": "uint8", "shape": [-1])"), "whole number"},

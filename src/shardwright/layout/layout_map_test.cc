@@ -75,7 +75,7 @@ TEST(LayoutFinder, ManyNamesGiveWhatEveryPatternGives) {
         std::string name = fmt::format("block_{}/{}", i, leaf);
         std::vector<uint32_t> hits;
         for (uint32_t rule = 0; rule < map.rules().size(); ++rule) {
-          const Regex& regex = map.rules()[rule].regex;
+          const Regex& regex = *map.rules()[rule].regex;
           if (match == LayoutMap::Match::kSearch ? *regex.search(name) : *regex.fullmatch(name)) hits.push_back(rule);
         }
         auto found = finder.find(name);
