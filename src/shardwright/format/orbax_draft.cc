@@ -34,7 +34,7 @@ class OrbaxDraft : public Draft {
     draft->time_ns_ = options.time_ns;
     SHARDWRIGHT_TRY(draft->take_metadata());
     SHARDWRIGHT_ASSIGN(draft->items_, plan_orbax_items(want, draft->settings_, options, draft->warnings_));
-    SHARDWRIGHT_TRY(draft->cut_chunks());
+    draft->cut_chunks();
     draft->assign_ranks(options.held);
     draft->share_out(std::min(options.max_shard_bytes, kMostFile));
     SHARDWRIGHT_TRY(draft->make_target());
@@ -122,28 +122,29 @@ class OrbaxDraft : public Draft {
 
   OcdbtFile nodes_of(const OrbaxItem& item) const { return {"", "d/" + identity("nodes of " + item.name).hex()}; }
 
-  Status cut_chunks() {
+  void cut_chunks() {
     for (size_t i = 0; i < items_.size(); ++i)
-      for (size_t a = 0; a < items_[i].tensors.size(); ++a) {
-        TensorId id = items_[i].tensors[a];
-        auto spec = want_.spec(id);
-        if (want_.same_as(id) != id || spec.elements() == 0) continue;
-        const auto& extent = items_[i].chunks[a];
-        bool whole = std::ranges::equal(extent, spec.shape);
-        uint64_t bytes = *bytes_of_elements(spec.dtype, *element_count(extent));
-        ZarrArray keys;
-        keys.key_prefix = settings_.zarr3 ? "c/" : "";
-        keys.key_of_scalar = settings_.zarr3 ? "c" : "0";
-        keys.separator = settings_.zarr3 ? '/' : '.';
-        std::vector<int64_t> index(extent.size());
-        for (uint32_t piece = 0;; ++piece) {
-          chunks_.push_back({i, a, whole && !settings_.zstd ? kWholeTensor : piece, keys.key_of(index), 0, bytes});
-          size_t d = index.size();
-          while (d > 0 && ++index[d - 1] == spec.shape[d - 1] / extent[d - 1]) index[--d] = 0;
-          if (d == 0) break;
-        }
-      }
-    return {};
+      for (size_t a = 0; a < items_[i].tensors.size(); ++a) cut_array(i, a);
+  }
+
+  void cut_array(size_t item, size_t array) {
+    TensorId id = items_[item].tensors[array];
+    auto spec = want_.spec(id);
+    if (want_.same_as(id) != id || spec.elements() == 0) return;
+    const auto& extent = items_[item].chunks[array];
+    bool whole = std::ranges::equal(extent, spec.shape);
+    uint64_t bytes = *bytes_of_elements(spec.dtype, *element_count(extent));
+    ZarrArray keys;
+    keys.key_prefix = settings_.zarr3 ? "c/" : "";
+    keys.key_of_scalar = settings_.zarr3 ? "c" : "0";
+    keys.separator = settings_.zarr3 ? '/' : '.';
+    std::vector<int64_t> index(extent.size());
+    for (uint32_t piece = 0;; ++piece) {
+      chunks_.push_back({item, array, whole && !settings_.zstd ? kWholeTensor : piece, keys.key_of(index), 0, bytes});
+      size_t d = index.size();
+      while (d > 0 && ++index[d - 1] == spec.shape[d - 1] / extent[d - 1]) index[--d] = 0;
+      if (d == 0) break;
+    }
   }
 
   /// Which rank holds each chunk. Where one holds every chunk, each writes files of its own; the chunks of each lie together then.

@@ -95,35 +95,41 @@ class ItemMaker {
       all.push_back(std::move(*leaf));
     }
     if (matched != item_.tensors.size()) return false;
-    const Json &sharding = json_member(kept_, "sharding"), &strings = json_member(kept_, "strings"),
-               &random = json_member(kept_, "random_keys");
+    const Json& strings = json_member(kept_, "strings");
     for (auto& [leaf, write_shape] : all) {
-      std::string name = leaf.name();
-      if (!leaf.has_array()) {
-        // A part of a tree has no use for the empty nodes of the rest.
-        if (arrays != matched) continue;
-        if (leaf.type == "string" && json_member(strings, name).is_string())
-          item_.strings[name] = json_member(strings, name);
-        item_.tree.leaves.push_back(std::move(leaf));
+      if (leaf.has_array()) {
+        take_array_leaf(std::move(leaf), write_shape);
         continue;
       }
-      auto at = by_name_.find(name);
-      if (at == by_name_.end()) continue;
-      if (json_member(random, name).is_string()) item_.random_keys[name] = json_member(random, name).get<std::string>();
-      std::string encoded = base64url(name);
-      if (leaf.type == "jax.Array") {
-        // Without a sharding Orbax does not restore it as one unasked.
-        if (json_member(sharding, encoded).is_string())
-          item_.sharding[encoded] = json_member(sharding, encoded);
-        else if (!item_.random_keys.contains(name))
-          leaf.type = "np.ndarray";
-        take_chunk(at->second, write_shape);
-      }
+      // A part of a tree has no use for the empty nodes of the rest.
+      if (arrays != matched) continue;
+      std::string name = leaf.name();
+      if (leaf.type == "string" && json_member(strings, name).is_string())
+        item_.strings[name] = json_member(strings, name);
       item_.tree.leaves.push_back(std::move(leaf));
     }
     if (arrays == matched) item_.tree.rich_types = json_member(kept_, "rich_types");
     item_.tree.custom = json_member(kept_, "custom");
     return true;
+  }
+
+  void take_array_leaf(OrbaxLeaf leaf, const std::vector<int64_t>& write_shape) {
+    std::string name = leaf.name();
+    auto at = by_name_.find(name);
+    if (at == by_name_.end()) return;
+    const Json& random = json_member(json_member(kept_, "random_keys"), name);
+    if (random.is_string()) item_.random_keys[name] = random.get<std::string>();
+    if (leaf.type == "jax.Array") {
+      std::string encoded = base64url(name);
+      // Without a sharding Orbax does not restore it as one unasked.
+      const Json& sharding = json_member(json_member(kept_, "sharding"), encoded);
+      if (sharding.is_string())
+        item_.sharding[encoded] = sharding;
+      else if (!random.is_string())
+        leaf.type = "np.ndarray";
+      take_chunk(at->second, write_shape);
+    }
+    item_.tree.leaves.push_back(std::move(leaf));
   }
 
   /// Boxes of one shape are chunks: then each rank writes its own.
@@ -192,48 +198,50 @@ std::map<std::string, OrbaxItem> split_by_item(const Catalog& want, const Json& 
   return out;
 }
 
+/// What would have been right; "" when it is.
+std::string_view read_compression(const std::string& value, bool& zstd, std::optional<int>& level) {
+  zstd = value != "none";
+  if (value == "none" || value == "zstd") return "";
+  if (!value.starts_with("zstd:")) return "compression=none, zstd or zstd:LEVEL";
+  const char* end_of_text = value.data() + value.size();
+  auto [end, problem] = std::from_chars(value.data() + 5, end_of_text, level.emplace());
+  bool right = problem == std::errc() && end == end_of_text && *level >= -131072 && *level <= 22;
+  return right ? "" : "compression=zstd:1";
+}
+
 }  // namespace
 
 Result<OrbaxSettings> OrbaxSettings::parse(const std::vector<std::pair<std::string, std::string>>& options) {
   OrbaxSettings out;
-  bool level_given = false, zarr_given = false;
-  for (const auto& [key, value] : options) {
-    auto wrong = [&, name = key, found = value](const char* expected) {
-      return fail(Code::kInvalidArgument, "format orbax has no such option")
-          .with_found(name + "=" + found)
-          .with_expected(expected);
-    };
-    if (key == "compression") {
-      out.zstd = value != "none";
-      if (value.starts_with("zstd:")) {
-        auto [end, problem] = std::from_chars(value.data() + 5, value.data() + value.size(), out.level);
-        if (problem != std::errc() || end != value.data() + value.size() || out.level < -131072 || out.level > 22)
-          return wrong("compression=zstd:1");
-        level_given = true;
-      } else if (value != "none" && value != "zstd") {
-        return wrong("compression=none, zstd or zstd:LEVEL");
-      }
-    } else if (key == "zarr") {
-      if (value != "2" && value != "3") return wrong("zarr=2 or 3");
-      out.zarr3 = value == "3";
-      zarr_given = true;
-    } else if (key == "api") {
-      if (value != "v0" && value != "v1") return wrong("api=v0 or v1");
-      out.version1 = value == "v1";
-    } else if (key == "item") {
-      if (value.find('/') != value.npos || (!value.empty() && !is_safe_relative_path(value)))
-        return wrong("item=NAME, a plain name");
-      out.item = value;
-    } else if (key == "tree") {
-      out.tree = value;
-    } else {
-      return wrong("compression, zarr, api, item or tree");
+  std::optional<int> level;
+  std::optional<bool> zarr3;
+  auto take = [&](const std::string& key, const std::string& value) -> std::string_view {
+    if (key == "compression") return read_compression(value, out.zstd, level);
+    if (key == "zarr") {
+      zarr3 = value == "3";
+      return value == "2" || value == "3" ? "" : "zarr=2 or 3";
     }
-  }
+    if (key == "api") {
+      out.version1 = value == "v1";
+      return value == "v0" || value == "v1" ? "" : "api=v0 or v1";
+    }
+    if (key == "item") {
+      out.item = value;
+      bool plain = value.empty() || (value.find('/') == value.npos && is_safe_relative_path(value));
+      return plain ? "" : "item=NAME, a plain name";
+    }
+    if (key == "tree") out.tree = value;
+    return key == "tree" ? "" : "compression, zarr, api, item or tree";
+  };
+  for (const auto& [key, value] : options)
+    if (auto expected = take(key, value); !expected.empty())
+      return fail(Code::kInvalidArgument, "format orbax has no such option")
+          .with_found(fmt::format("{}={}", key, value))
+          .with_expected(std::string(expected));
   // As each API writes by itself.
-  if (out.version1 && !zarr_given) out.zarr3 = true;
+  out.zarr3 = zarr3.value_or(out.version1);
   if (out.version1 && out.item.empty()) out.item = "state";
-  if (!level_given) out.level = out.zarr3 ? 3 : 1;
+  out.level = level.value_or(out.zarr3 ? 3 : 1);
   return out;
 }
 

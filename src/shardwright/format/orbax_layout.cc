@@ -141,27 +141,33 @@ Result<OrbaxLayout> find_orbax_layout(Store& store, const OpenOptions& options) 
   return layout;
 }
 
-std::vector<std::string> orbax_members(Store& store, std::string_view) {
-  auto keys = store.list("");
-  if (!keys.ok()) return {};
+namespace {
+
+/// What Orbax writes: by the name of the file, or the directory that it is in. arrays: directories of zarr arrays, with '/'.
+bool is_member(std::string_view key, const std::set<std::string, std::less<>>& arrays) {
   constexpr std::string_view kFiles[] = {kOrbaxTree,   kOrbaxStep,     kOrbaxSharding, kOrbaxStrings,
                                          kOrbaxCommit, kOrbaxVersion1, kOcdbtManifest};
   constexpr std::string_view kDirectories[] = {"d/", "array_metadatas/", "ocdbt_data/", "ocdbt_meta/"};
+  if (std::ranges::find(kFiles, last_part(key)) != std::end(kFiles)) return true;
+  if (key.starts_with("ocdbt.process_") || key.find("/ocdbt.process_") != key.npos) return true;
+  for (auto directory : kDirectories)
+    if (key.starts_with(directory) || key.find("/" + std::string(directory)) != key.npos) return true;
+  for (size_t slash = key.find('/'); slash != key.npos; slash = key.find('/', slash + 1))
+    if (arrays.contains(key.substr(0, slash + 1))) return true;
+  return last_part(key).starts_with("manifest.") && last_part(key).size() == 25;
+}
+
+}  // namespace
+
+std::vector<std::string> orbax_members(Store& store, std::string_view) {
+  auto keys = store.list("");
+  if (!keys.ok()) return {};
   std::set<std::string, std::less<>> arrays;
   for (const auto& key : *keys)
     if (is_zarr_metadata_key(key)) arrays.insert(key.substr(0, key.rfind('/') + 1));
-  auto ours = [&](std::string_view key) {
-    if (std::ranges::find(kFiles, last_part(key)) != std::end(kFiles)) return true;
-    if (key.starts_with("ocdbt.process_") || key.find("/ocdbt.process_") != key.npos) return true;
-    for (auto directory : kDirectories)
-      if (key.starts_with(directory) || key.find("/" + std::string(directory)) != key.npos) return true;
-    for (size_t slash = key.find('/'); slash != key.npos; slash = key.find('/', slash + 1))
-      if (arrays.contains(key.substr(0, slash + 1))) return true;
-    return last_part(key).starts_with("manifest.") && last_part(key).size() == 25;
-  };
   std::vector<std::string> out;
   for (auto& key : *keys)
-    if (ours(key)) out.push_back(std::move(key));
+    if (is_member(key, arrays)) out.push_back(std::move(key));
   // By which its readers begin.
   for (auto entry : {kOcdbtManifest, kOrbaxTree, kOrbaxStep})
     if (auto found = std::find(out.begin(), out.end(), entry); found != out.end())
