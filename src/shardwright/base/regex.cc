@@ -77,54 +77,83 @@ size_t after_class(std::string_view pattern, size_t at) {
   return pattern.npos;
 }
 
+/// One item of a pattern, as far as required_literal() knows them.
+struct Item {
+  enum Kind {
+    kLetter,
+    kOther,
+    kMayBeLeftOut,
+    kOpen,
+    kClose,
+    kBar,
+    kUnknown
+  } kind;  ///< kMayBeLeftOut: says so of the item before
+  size_t end;
+  char letter = 0;
+};
+
+Item escape_at(std::string_view pattern, size_t at) {
+  char escaped = at + 1 < pattern.size() ? pattern[at + 1] : 'Q';
+  if (std::isalnum(static_cast<unsigned char>(escaped)) != 0)
+    return {std::string_view("dDwWsSbBA").find(escaped) == pattern.npos ? Item::kUnknown : Item::kOther, at + 2};
+  bool plain = escaped >= ' ' && escaped <= '~';
+  return {plain ? Item::kLetter : Item::kOther, at + 2, escaped};
+}
+
+Item repeat_at(std::string_view pattern, size_t at) {
+  size_t close = pattern.find_first_not_of("0123456789,", at + 1);
+  bool repeats = close != pattern.npos && pattern[close] == '}';
+  return {repeats ? Item::kMayBeLeftOut : Item::kUnknown, close + 1};
+}
+
+/// Groups that may change how the rest is read, and verbs of PCRE2, are not known.
+Item group_at(std::string_view pattern, size_t at) {
+  std::string_view rest = pattern.substr(at + 1, 2);
+  bool odd =
+      rest.starts_with('*') || (rest.starts_with('?') && std::string_view(":P=!<").find(rest.back()) == pattern.npos);
+  return {odd ? Item::kUnknown : Item::kOpen, at + 1};
+}
+
+Item item_at(std::string_view pattern, size_t at) {
+  switch (char c = pattern[at]) {
+    case '\\': return escape_at(pattern, at);
+    case '{': return repeat_at(pattern, at);
+    case '(': return group_at(pattern, at);
+    case '[': {
+      size_t end = after_class(pattern, at);
+      return {end == pattern.npos ? Item::kUnknown : Item::kOther, end};
+    }
+    case ')': return {Item::kClose, at + 1};
+    case '|': return {Item::kBar, at + 1};
+    case '*':
+    case '?': return {Item::kMayBeLeftOut, at + 1};
+    case '+':
+    case '.':
+    case '^':
+    case '$': return {Item::kOther, at + 1};
+    default: return {c >= ' ' && c <= '~' ? Item::kLetter : Item::kOther, at + 1, c};
+  }
+}
+
 /// The longest text that every match contains, as far as it can be told without groups: characters that stand for themselves outside of
 /// them, one after the other. Empty where none is found, or where the pattern has something rarer than it knows.
 std::string required_literal(std::string_view pattern) {
-  constexpr auto kNone = std::string_view::npos;
   std::string longest, run;
-  auto end_run = [&](bool last_is_optional) {
-    if (last_is_optional && !run.empty()) run.pop_back();
-    if (run.size() > longest.size()) longest = run;
-    run.clear();
-  };
   int depth = 0;
-  for (size_t i = 0; i < pattern.size(); ++i) {
-    char c = pattern[i];
-    bool optional = c == '*' || c == '?' || c == '{';
-    if (c == '\\') {
-      char escaped = i + 1 < pattern.size() ? pattern[i + 1] : 'Q';
-      bool word = std::isalnum(static_cast<unsigned char>(escaped)) != 0;
-      if (word && std::string_view("dDwWsSbBA").find(escaped) == kNone) return {};
-      ++i;
-      if (!word && escaped >= ' ' && escaped <= '~') {
-        if (depth == 0) run += escaped;
-        continue;
-      }
-    } else if (c == '[') {
-      i = after_class(pattern, i);
-      if (i == kNone) return {};
-      --i;
-    } else if (c == '{') {
-      size_t close = pattern.find_first_not_of("0123456789,", i + 1);
-      if (close == kNone || pattern[close] != '}') return {};
-      i = close;
-    } else if (c == '(') {
-      std::string_view rest = pattern.substr(i + 1, 2);
-      if (rest.starts_with('*') || (rest.starts_with('?') && std::string_view(":P=!<").find(rest.back()) == kNone))
-        return {};
-      ++depth;
-    } else if (c == ')') {
-      --depth;
-    } else if (c == '|' && depth == 0) {
-      return {};
-    } else if (c >= ' ' && c <= '~' && std::string_view("*?+.^$|").find(c) == kNone) {
-      if (depth == 0) run += c;
+  for (size_t at = 0; at < pattern.size();) {
+    Item item = item_at(pattern, at);
+    at = item.end;
+    if (item.kind == Item::kUnknown || (item.kind == Item::kBar && depth == 0)) return {};
+    depth += item.kind == Item::kOpen ? 1 : item.kind == Item::kClose ? -1 : 0;
+    if (item.kind == Item::kLetter && depth == 0) {
+      run += item.letter;
       continue;
     }
-    end_run(optional);
+    if (item.kind == Item::kMayBeLeftOut && !run.empty()) run.pop_back();
+    if (run.size() > longest.size()) longest = run;
+    run.clear();
   }
-  end_run(false);
-  return longest;
+  return run.size() > longest.size() ? run : longest;
 }
 
 struct Found {
