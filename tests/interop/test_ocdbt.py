@@ -107,13 +107,17 @@ def test_many_keys_are_listed_at_once(shardwright, tmp_path):
 
 @pytest.mark.alone
 def test_many_arrays_are_listed_at_once(shardwright, tmp_path):
-    """100,000 arrays as Orbax has them: its tree, and each array's metadata and chunk."""
-    import time
+    """100,000 arrays as Orbax has them: its tree, and each array's metadata and chunk. In time of the processor: one thread, whatever else runs."""
+    import resource
 
     import raw
+
+    def seconds():
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return used.ru_utime + used.ru_stime
     raw.write(tmp_path / "a.safetensors", {f"params.layer_{i}.kernel": ("F32", [2], bytes(8)) for i in range(100_000)})
     shardwright.copy(tmp_path / "a.safetensors", tmp_path / "c", "--to", "orbax")
-    started = time.monotonic()
+    before = seconds()
     out = shardwright.run("ls", "-q", tmp_path / "c").stdout
-    assert time.monotonic() - started < 2
+    assert seconds() - before < 2
     assert out.count("\n") == 100_000
