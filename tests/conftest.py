@@ -12,8 +12,10 @@ os.environ.setdefault("KERAS_BACKEND", "jax")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 
-# A shell without job control starts what runs in the background deaf to Ctrl-C, and children inherit that: tests send it to them.
+# A shell without job control starts what runs in the background deaf to Ctrl-C, nohup to hanging up, and children inherit that: tests send
+# these to them.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 DATA = ROOT / "tests" / "data"

@@ -1,6 +1,7 @@
 #include "shardwright/engine/read_part.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "shardwright/tensor/convert.h"
 
@@ -165,6 +166,59 @@ class Reader {
   std::vector<ReadOp> ops_;
 };
 
+/// Decoded bytes on their way to a consumer, in runs of whole elements.
+class DecodedRuns {
+ public:
+  using Flush = std::function<Result<bool>(uint64_t first, View values)>;
+  /// slab: gathers what comes in small blocks. used: elements that are wanted, the rest is dropped. may_hand_on: large blocks go on as they
+  /// are, without a copy; bytes that the consumer swaps in place must lie in the slab.
+  DecodedRuns(MutableView slab, uint64_t element_bytes, uint64_t used, bool may_hand_on, const Flush& flush)
+      : slab_(slab.first(slab.size() / element_bytes * element_bytes)),
+        size_(element_bytes),
+        used_(used),
+        may_hand_on_(may_hand_on),
+        flush_(flush) {}
+
+  /// False once the consumer has all it wants.
+  bool more() const { return more_; }
+
+  Status add(View bytes) {
+    while (!bytes.empty() && more_) {
+      uint64_t ready = std::min<uint64_t>(bytes.size(), slab_.size()) / size_ * size_;
+      if (held_ == 0 && ready >= kLeastHandedOn && may_hand_on_) {
+        SHARDWRIGHT_TRY(hand_on(bytes.first(ready)));
+        bytes = bytes.subspan(ready);
+        continue;
+      }
+      uint64_t take = std::min<uint64_t>(bytes.size(), slab_.size() - held_);
+      std::copy_n(bytes.data(), take, slab_.data() + held_);
+      held_ += take;
+      bytes = bytes.subspan(take);
+      if (held_ == slab_.size()) SHARDWRIGHT_TRY(end());
+    }
+    return {};
+  }
+
+  /// Hands on what is held.
+  Status end() { return hand_on(View(slab_).first(std::exchange(held_, 0))); }
+
+ private:
+  Status hand_on(View values) {
+    uint64_t count = std::min(values.size() / size_, used_ - flushed_);
+    if (count == 0) return {};
+    SHARDWRIGHT_ASSIGN(more_, flush_(flushed_, values.first(count * size_)));
+    flushed_ += count;
+    return {};
+  }
+
+  MutableView slab_;
+  const uint64_t size_, used_;
+  const bool may_hand_on_;
+  const Flush& flush_;
+  uint64_t held_ = 0, flushed_ = 0;
+  bool more_ = true;
+};
+
 }  // namespace
 
 Box chunk_box(const Piece& piece) {
@@ -202,41 +256,11 @@ Status decode_piece(const Plan& plan, Store& store, const Piece& piece, MutableV
   bool literal = piece.place.site == Place::kLiteral;
   const std::string key = literal ? "" : plan.from.objects()[piece.place.object].key;
   SHARDWRIGHT_ASSIGN(auto decoder, make_decoder(encoding.chain, encoding.decoded_bytes));
-  uint64_t size = element_bytes(encoding.stored), capacity = slab.size() / size * size;
+  const bool in_place = !whole.empty() && decoder->decode_into(whole);
   // Elements past the last row that the tensor has are padding: decoded (checksums stand at the end) and dropped.
-  uint64_t held = 0, flushed = 0, used = chunk_box(piece).elements();
-  bool more = true, in_place = !whole.empty() && decoder->decode_into(whole);
-  auto flush_held = [&]() -> Status {
-    if (in_place) return {};
-    uint64_t count = std::min(held / size, used - flushed);
-    held = 0;
-    if (count == 0) return {};
-    SHARDWRIGHT_ASSIGN(more, flush(flushed, View(slab).first(count * size)));
-    flushed += count;
-    return {};
-  };
-  auto emit = [&](View bytes) -> Status {
-    while (!bytes.empty() && more && !in_place) {
-      // What comes in large blocks is handed on as it is, without a copy; bytes that are swapped in place must be ours.
-      if (uint64_t ready = std::min<uint64_t>(bytes.size(), capacity) / size * size;
-          held == 0 && ready >= kLeastHandedOn && !encoding.big_endian) {
-        uint64_t count = std::min(ready / size, used - flushed);
-        if (count > 0) {
-          SHARDWRIGHT_ASSIGN(more, flush(flushed, bytes.first(count * size)));
-          flushed += count;
-        }
-        bytes = bytes.subspan(ready);
-        continue;
-      }
-      uint64_t take = std::min<uint64_t>(bytes.size(), capacity - held);
-      std::copy_n(bytes.data(), take, slab.data() + held);
-      held += take;
-      bytes = bytes.subspan(take);
-      if (held == capacity) SHARDWRIGHT_TRY(flush_held());
-    }
-    return {};
-  };
-  for (uint64_t at = 0; more;) {
+  DecodedRuns runs(slab, element_bytes(encoding.stored), chunk_box(piece).elements(), !encoding.big_endian, flush);
+  auto emit = [&](View bytes) { return in_place ? Status() : runs.add(bytes); };
+  for (uint64_t at = 0; runs.more();) {
     uint64_t take = std::min<uint64_t>(input.size(), piece.place.length - at);
     View encoded = literal ? plan.from.literal(piece.place).subspan(at, take) : View(input).first(take);
     if (!literal) {
@@ -253,7 +277,7 @@ Status decode_piece(const Plan& plan, Store& store, const Piece& piece, MutableV
       }
       return status;
     }
-    if (last) return flush_held();
+    if (last) return runs.end();
   }
   return {};
 }

@@ -78,6 +78,17 @@ std::vector<std::string> places_in(const Target& target) {
   return places;
 }
 
+/// Whose set stands at a place; nullptr: nobody's.
+const Format* format_at(const Target& target, const CopyRequest& request, Store& store, const std::string& place) {
+  if (!place.empty()) {
+    auto size = store.size(place);
+    if (!size.ok() || !*size) return nullptr;
+  }
+  if (!request.replaces.empty()) return target.format;
+  const Format* format = sniff_format(store, place);
+  return format == nullptr && !place.empty() && place == target.name ? target.format : format;
+}
+
 /// The sets at the target now, entry points first.
 void find_old_sets(Target& target, const CopyRequest& request, Store& store) {
   std::vector<std::string> entries, others;
@@ -86,12 +97,7 @@ void find_old_sets(Target& target, const CopyRequest& request, Store& store) {
       to.push_back(member);
   };
   for (const auto& place : request.replaces.empty() ? places_in(target) : request.replaces) {
-    if (!place.empty()) {
-      auto size = store.size(place);
-      if (!size.ok() || !*size) continue;
-    }
-    const Format* format = request.replaces.empty() ? sniff_format(store, place) : target.format;
-    if (format == nullptr && !place.empty() && place == target.name) format = target.format;
+    const Format* format = format_at(target, request, store, place);
     if (format == nullptr) continue;
     target.exists = true;
     auto members = format->members(store, place);
