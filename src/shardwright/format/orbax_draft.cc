@@ -194,7 +194,7 @@ class OrbaxDraft : public Draft {
         const auto& item = items_[chunk.item];
         auto name = identity(fmt::format("file {} of {}", objects_.size(), item.name)).hex();
         std::string process = by_rank_ ? fmt::format("ocdbt.process_{}/", chunk.rank) : "";
-        objects_.push_back({item.directory + process + "d/" + name, settings_.zstd ? kUnknown : 0});
+        objects_.push_back({fmt::format("{}{}d/{}", item.directory, process, name), settings_.zstd ? kUnknown : 0});
         bases_.push_back(std::move(process));
       }
       chunk.object = static_cast<ObjectId>(objects_.size() - 1);

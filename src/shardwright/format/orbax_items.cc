@@ -209,39 +209,46 @@ std::string_view read_compression(const std::string& value, bool& zstd, std::opt
   return right ? "" : "compression=zstd:1";
 }
 
+/// What only a later option may decide.
+struct Given {
+  std::optional<int> level;
+  std::optional<bool> zarr3;
+};
+
+/// Takes one option; what would have been right, "" when it is.
+std::string_view read_setting(const std::string& key, const std::string& value, OrbaxSettings& out, Given& given) {
+  if (key == "compression") return read_compression(value, out.zstd, given.level);
+  if (key == "zarr") {
+    given.zarr3 = value == "3";
+    return value == "2" || value == "3" ? "" : "zarr=2 or 3";
+  }
+  if (key == "api") {
+    out.version1 = value == "v1";
+    return value == "v0" || value == "v1" ? "" : "api=v0 or v1";
+  }
+  if (key == "item") {
+    out.item = value;
+    bool plain = value.empty() || (value.find('/') == value.npos && is_safe_relative_path(value));
+    return plain ? "" : "item=NAME, a plain name";
+  }
+  if (key == "tree") out.tree = value;
+  return key == "tree" ? "" : "compression, zarr, api, item or tree";
+}
+
 }  // namespace
 
 Result<OrbaxSettings> OrbaxSettings::parse(const std::vector<std::pair<std::string, std::string>>& options) {
   OrbaxSettings out;
-  std::optional<int> level;
-  std::optional<bool> zarr3;
-  auto take = [&](const std::string& key, const std::string& value) -> std::string_view {
-    if (key == "compression") return read_compression(value, out.zstd, level);
-    if (key == "zarr") {
-      zarr3 = value == "3";
-      return value == "2" || value == "3" ? "" : "zarr=2 or 3";
-    }
-    if (key == "api") {
-      out.version1 = value == "v1";
-      return value == "v0" || value == "v1" ? "" : "api=v0 or v1";
-    }
-    if (key == "item") {
-      out.item = value;
-      bool plain = value.empty() || (value.find('/') == value.npos && is_safe_relative_path(value));
-      return plain ? "" : "item=NAME, a plain name";
-    }
-    if (key == "tree") out.tree = value;
-    return key == "tree" ? "" : "compression, zarr, api, item or tree";
-  };
+  Given given;
   for (const auto& [key, value] : options)
-    if (auto expected = take(key, value); !expected.empty())
+    if (auto expected = read_setting(key, value, out, given); !expected.empty())
       return fail(Code::kInvalidArgument, "format orbax has no such option")
           .with_found(fmt::format("{}={}", key, value))
           .with_expected(std::string(expected));
   // As each API writes by itself.
-  out.zarr3 = zarr3.value_or(out.version1);
+  out.zarr3 = given.zarr3.value_or(out.version1);
   if (out.version1 && out.item.empty()) out.item = "state";
-  out.level = level.value_or(out.zarr3 ? 3 : 1);
+  out.level = given.level.value_or(out.zarr3 ? 3 : 1);
   return out;
 }
 

@@ -111,7 +111,7 @@ class SafetensorsDraft : public Draft {
         total_parameters_ = std::stoull(value);
       } else {
         return fail(Code::kInvalidArgument, "not an option of safetensors")
-            .with_found(name + "=" + value)
+            .with_found(fmt::format("{}={}", name, value))
             .with_expected("variant=NAME, for a directory; total_parameters=COUNT");
       }
     }
