@@ -102,6 +102,14 @@ void OcdbtTreeBuilder::append_keys(Bytes& out, size_t level, size_t skip) const 
   for (size_t i = 0; i < entries.size(); ++i) append_text(out, relative(i).substr(prefix[i]));
 }
 
+/// Columns of what lies below each child.
+static void append_children(Bytes& out, const auto& entries) {
+  for (const auto& entry : entries) append_varint(out, entry.length);
+  for (const auto& entry : entries) append_varint(out, entry.statistics.keys);
+  for (const auto& entry : entries) append_varint(out, entry.statistics.tree_bytes);
+  for (const auto& entry : entries) append_varint(out, entry.statistics.indirect_bytes);
+}
+
 /// Columns of one node; `skip` bytes of every key are left out.
 Bytes OcdbtTreeBuilder::body_of(size_t level, size_t skip) const {
   const auto& entries = levels_[level].open;
@@ -128,10 +136,7 @@ Bytes OcdbtTreeBuilder::body_of(size_t level, size_t skip) const {
       if (entry.is_inline) append_text(out, entry.value);
     return out;
   }
-  for (const auto& entry : entries) append_varint(out, entry.length);
-  for (const auto& entry : entries) append_varint(out, entry.statistics.keys);
-  for (const auto& entry : entries) append_varint(out, entry.statistics.tree_bytes);
-  for (const auto& entry : entries) append_varint(out, entry.statistics.indirect_bytes);
+  append_children(out, entries);
   return out;
 }
 
