@@ -4,13 +4,7 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace shardwright;
-  constexpr std::string_view kHeader =
-      R"({"x":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"y":{"dtype":"U8","shape":[4],"data_offsets":[4,8]}})";
-  Bytes shard;
-  append_le<uint64_t>(shard, kHeader.size());
-  shard.insert(shard.end(), view_of(kHeader).begin(), view_of(kHeader).end());
-  append_le<uint64_t>(shard, 0);
-  auto store = store_of("m.safetensors", shard);
+  auto store = store_of("m.safetensors", good_shard());
   put_object(*store, "a.dat", view_of("12345678"));
   put_object(*store, "index.json", fuzz_view(data, size));
   (void)kOffload.sniff(*store, "");

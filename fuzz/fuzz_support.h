@@ -43,4 +43,15 @@ inline std::unique_ptr<Store> store_of(std::string_view key, View bytes) {
   return store;
 }
 
+/// A good safetensors file with the tensors x and y.
+inline Bytes good_shard() {
+  constexpr std::string_view kHeader =
+      R"({"x":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"y":{"dtype":"U8","shape":[4],"data_offsets":[4,8]}})";
+  Bytes shard;
+  append_le<uint64_t>(shard, kHeader.size());
+  shard.insert(shard.end(), view_of(kHeader).begin(), view_of(kHeader).end());
+  append_le<uint64_t>(shard, 0);
+  return shard;
+}
+
 }  // namespace shardwright

@@ -80,9 +80,9 @@ def _fill(model: torch.nn.Module, checkpoint: Checkpoint, places: Mapping[str, s
     in_place = {name: state[name] for name, place in places.items() if str(state[name].device) == place == "cpu"}
     fill(checkpoint, in_place, memory, threads, progress)
     turn: dict[str, torch.Tensor] = {}
-    moving = [name for name in places if name not in in_place and id(state[name]) not in {id(t) for t in in_place.values()}]
-    for name in [n for i, n in enumerate(moving) if state[n] is not None]:
-        if id(state[name]) in fresh:
+    done = {id(tensor) for tensor in in_place.values()}
+    for name in places:
+        if id(state[name]) in done or id(state[name]) in fresh:
             continue
         fresh[id(state[name])] = turn[name] = torch.empty(state[name].shape, dtype=state[name].dtype)
         if sum(t.nbytes for t in turn.values()) >= _TURN_BYTES:

@@ -13,8 +13,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr uint64_t kDefaultShardBytes = 5'000'000'000;
-
 /// What the name of a target says. `sharded`: cut at 5GB unless told otherwise.
 struct NameRule {
   std::string_view ending, format, default_name;
@@ -32,6 +30,12 @@ const NameRule* rule_of(std::string_view name) {
   for (const auto& rule : kNameRules)
     if (name.ends_with(rule.ending)) return &rule;
   return nullptr;
+}
+
+/// The first one of a format; nullptr for one that is always a directory of its own.
+const NameRule* rule_of_format(std::string_view format) {
+  auto rule = std::ranges::find(kNameRules, format, &NameRule::format);
+  return rule == std::end(kNameRules) ? nullptr : rule;
 }
 
 Result<const Format*> writable_format(const std::string& name) {
@@ -150,10 +154,9 @@ Result<Target> target_of_name(const CopyRequest& request, const fs::path& path, 
   bool sharded = named == nullptr || named->sharded;
   target.is_directory = named == nullptr;
   if (named == nullptr && format != "safetensors") {
-    // A format without a rule is a directory of its own.
-    auto rule = std::ranges::find_if(kNameRules, [&](const NameRule& row) { return row.format == format; });
-    target.name = rule == std::end(kNameRules) ? "" : rule->default_name;
-    sharded = rule == std::end(kNameRules) || rule->sharded;
+    const NameRule* rule = rule_of_format(format);
+    target.name = default_name(format);
+    sharded = rule == nullptr || rule->sharded;
   } else if (named != nullptr) {
     target.name = file;
   }
@@ -189,6 +192,11 @@ Status check_surroundings(const CopyRequest& request, const Checkpoint& source, 
 }
 
 }  // namespace
+
+std::string_view default_name(std::string_view format) {
+  const NameRule* rule = rule_of_format(format);
+  return rule == nullptr ? "" : rule->default_name;
+}
 
 std::string Target::store_key(std::string_view key) const {
   return directory.empty() ? std::string(key) : directory + "/" + std::string(key);

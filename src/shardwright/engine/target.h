@@ -3,11 +3,17 @@
 
 #include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "shardwright/engine/jobs.h"
 
 namespace shardwright {
+
+/// Where nobody says how large shards may be.
+inline constexpr uint64_t kDefaultShardBytes = 5'000'000'000;
+/// What a checkpoint of this format is called in a directory; "" for those that are directories themselves.
+std::string_view default_name(std::string_view format);
 
 struct Target {
   std::shared_ptr<Store> store;  ///< rooted at the parent of `directory`

@@ -10,6 +10,7 @@
 #include "shardwright/base/text.h"
 #include "shardwright/engine/begin.h"
 #include "shardwright/engine/memory_watch.h"
+#include "shardwright/engine/target.h"
 #include "shardwright/format/orbax_metadata.h"
 #include "shardwright/manager/step_files.h"
 #include "shardwright/manager/tree_files.h"
@@ -20,7 +21,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr uint64_t kDefaultShardBytes = 5'000'000'000;
 constexpr std::string_view kTreeHandler =
     "orbax.checkpoint._src.handlers.standard_checkpoint_handler.StandardCheckpointHandler";
 constexpr std::string_view kJsonHandler =
@@ -44,13 +44,6 @@ class ItemTransaction : public Transaction {
   Transaction& base_;
   const std::string directory_;
 };
-
-/// What a format calls its checkpoint in a directory; empty for those that are directories themselves.
-std::string default_name(const std::string& format) {
-  if (format == "keras-h5") return "model.weights.h5";
-  if (format == "keras-sharded") return "model.weights.json";
-  return "";
-}
 
 uint64_t now_ns() {
   return static_cast<uint64_t>(std::chrono::nanoseconds(std::chrono::system_clock::now().time_since_epoch()).count());
