@@ -291,7 +291,7 @@ class Copy {
       if (i < target_.old_entries) publication.entries.push_back(member);
     }
     if (manifest && manifest->empty()) publication.stale.emplace_back(kManifestName);
-    if (options_.progress) options_.progress("sync", 1, 1);
+    if (options_.progress) options_.progress("sync", plan_.summary.work_bytes, plan_.summary.work_bytes);
     return transaction_->commit(publication);
   }
 

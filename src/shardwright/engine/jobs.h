@@ -18,8 +18,8 @@ namespace shardwright {
 struct JobOptions {
   PlanOptions plan{};
   OpenOptions open{};
-  /// phase: "wait" (for another writer), "copy", "sync" (once, before the commit), "read", "compare"; called about 10 times a second on the calling thread; false stops
-  /// with kAborted.
+  /// phase: "wait" (for another writer), "copy", "sync" (once, before the commit, all bytes done), "read", "compare"; called about 10 times
+  /// a second on the calling thread; false stops with kAborted.
   std::function<bool(std::string_view phase, uint64_t done, uint64_t total)> progress{};
   std::chrono::milliseconds wait{600 * 1000};  ///< longest that a rank waits for others, who may still be writing
 };

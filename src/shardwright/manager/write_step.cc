@@ -75,7 +75,9 @@ class StepWriter {
       transaction_ = std::move(begun.transaction);
     }
     SHARDWRIGHT_TRY(write());
-    if (options_.progress && !options_.progress("sync", 1, 1)) return fail(Code::kAborted, "stopped on request");
+    const uint64_t bytes = plan_.summary.work_bytes;
+    if (options_.progress && !options_.progress("sync", bytes, bytes))
+      return fail(Code::kAborted, "stopped on request");
     if (branches_) SHARDWRIGHT_TRY(set_later_steps_aside());
     SHARDWRIGHT_TRY(transaction_->commit({keys_, {}, {}}));
     if (replaces) SHARDWRIGHT_TRY(take_place());
