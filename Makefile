@@ -1,5 +1,5 @@
 # Two commands first: `make demo`, `make test`. Each sets up what it needs on a fresh Debian 12.
-.PHONY: build python demo test test-kill test-asan test-tsan test-python bench fuzz check check-quick format install clean \
+.PHONY: build python demo test test-kill test-asan test-tsan test-python kill bench fuzz check check-quick format install clean \
         system-packages system-packages-test python-build python-demo python-test
 .DEFAULT_GOAL := build
 SHELL := /bin/bash
@@ -58,6 +58,10 @@ test-tsan: system-packages-test
 test-python: build system-packages-test python-test python
 	SHARDWRIGHT_BIN=$(CURDIR)/build/shardwright .venv/bin/python -m pytest tests -q -m "not alone" -n $(JOBS)
 	SHARDWRIGHT_BIN=$(CURDIR)/build/shardwright .venv/bin/python -m pytest tests -q -m alone
+
+# A training run killed 200 times; `make test` does it 20 times.
+kill: system-packages-test python-test python
+	KILLS=$(or $(KILLS),200) .venv/bin/python -m pytest tests/kill/test_training.py -q -s
 
 bench: system-packages python-test python
 	@$(CONFIGURE) -B build $(RELEASE) -DSHARDWRIGHT_BENCH=ON

@@ -15,15 +15,16 @@ from .downloads import ShardFiles, files_for
 from .errors import (AbortedError, AlreadyExistsError, CorruptError, Error, InternalError, InvalidArgumentError, IoError, NotFoundError,
                      PermissionDeniedError, ResourceExhaustedError, TensorNotFoundError, UnavailableError, UnsupportedError)
 from .jobs import (Difference, Format, Info, Reindexed, TensorHash, Verification, copy, diff, formats, hash, info, reindex, verify)
+from .manager import CheckpointManager, StepInfo
 from .memory import empty
 from .progress import Progress
 from .ranks import Ranks, get_process_count, get_process_index, join_ranks, leave_ranks
 from .saving import CopySummary, Tensors, save
 
 __all__ = [
-    "AbortedError", "AlreadyExistsError", "Checkpoint", "CopySummary", "CorruptError", "Difference", "Error", "Format", "Info",
+    "AbortedError", "AlreadyExistsError", "Checkpoint", "CheckpointManager", "CopySummary", "CorruptError", "Difference", "Error", "Format", "Info",
     "InternalError", "InvalidArgumentError", "IoError", "NotFoundError", "PermissionDeniedError", "Producer", "Progress", "Ranks", "Reindexed",
-    "ResourceExhaustedError", "ShardFiles", "Sharded", "Tensor", "TensorHash", "TensorNotFoundError", "Tensors", "UnavailableError", "UnsupportedError",
+    "ResourceExhaustedError", "ShardFiles", "Sharded", "StepInfo", "Tensor", "TensorHash", "TensorNotFoundError", "Tensors", "UnavailableError", "UnsupportedError",
     "Verification", "__version__", "copy", "diff", "empty", "files_for", "formats", "get_process_count", "get_process_index", "hash", "info",
     "join_ranks", "leave_ranks", "open", "reindex", "save", "verify",
 ]

@@ -10,4 +10,5 @@ NB_MODULE(_core, module) {
   bind_ranks(module);
   bind_transfer(module);
   bind_jobs(module);
+  bind_manager(module);
 }

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "python/bindings.h"
+#include "python/given.h"
 #include "python/job_options.h"
 #include "python/long_work.h"
 #include "python/ranks.h"
@@ -126,8 +127,8 @@ void read_whole(const Checkpoint& checkpoint, const std::vector<size_t>& ids, co
   });
 }
 
-/// The caller's memory, files and producers as a source. given: (name, dtype, shape, where); where: the address of all of it, in C order; or
-/// its pieces; a FilePiece; None: a producer makes it. side_files: (name, absolute path).
+}  // namespace
+
 Result<Catalog> source_of(const nb::list& given, const std::vector<std::pair<size_t, size_t>>& ties,
                           const std::vector<std::pair<std::string, std::string>>& values,
                           const std::vector<std::pair<std::string, std::string>>& side_files, bool partial) {
@@ -172,6 +173,8 @@ Result<Catalog> source_of(const nb::list& given, const std::vector<std::pair<siz
   for (const auto& [key, json] : values) builder.set_value(key, {Value::kJson, json});
   return builder.build(partial);
 }
+
+namespace {
 
 /// produce(id, start, extent, into): fills the bytes `into` with a box of tensor `id`, C order, little-endian.
 nb::dict write(const nb::list& given, const std::vector<std::pair<size_t, size_t>>& ties,

@@ -97,6 +97,10 @@ uint64_t Snapshot::needed_bytes(const Catalog& tensors) { return end_of(layout(t
 
 Result<Catalog> Snapshot::hold(const Catalog& tensors, const Calls& calls, int threads) {
   auto held = layout(tensors);
+  for (const auto& one : held)
+    if (one.bytes != 0 && one.piece.place.site != Place::kMemory && one.piece.place.site != Place::kCall)
+      return fail(Code::kUnsupported, "only what is in memory, or is called for, can be held")
+          .at_tensor(std::string(tensors.spec(one.tensor).name));
   uint64_t needed = end_of(held);
   if (needed > limit_bytes_)
     return fail(Code::kResourceExhausted, "what is to be saved does not fit the staging memory")

@@ -1,0 +1,462 @@
+"""The checkpoints of a training run: saved in the background, kept by rules, found again, restored anywhere.
+
+    with shardwright.CheckpointManager("run/", keep_last=3, best_metric="loss", keep_best=2) as manager:
+        start = manager.latest()
+        if start is not None:
+            state = manager.restore(target=state)
+        for step in range(0 if start is None else start + 1, steps):
+            state, loss = train(state)
+            manager.save(step, state, metrics={"loss": float(loss)}, iterator_state=batches.state())
+"""
+from __future__ import annotations
+
+import atexit
+import json
+import math
+import os
+import sys
+import weakref
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from types import TracebackType
+from typing import Any, Literal
+
+import numpy as np
+
+from . import _core
+from .arrays import Filler, Source
+from .checkpoint import Checkpoint, open as open_checkpoint
+from .dtypes import block_of
+from .errors import CorruptError, InvalidArgumentError, NotFoundError
+from .jobs import verify as verify_checkpoint
+from .memory import DEFAULT_MEMORY, size
+from .progress import Progress, reporting
+from .ranks import get_process_count, get_process_index
+from .targets import Report, fill_target
+from .tree import Note, Stored, flatten, notes_of, stored_of, unflatten, value_of
+
+_TREE = "shardwright.tree.json"
+_METRICS = "metrics/metrics"
+
+
+@dataclass(frozen=True)
+class StepInfo:
+    """A step on disk. complete: proved whole, by what `proof` says; else what it lacks. nbytes: of its files; shared_nbytes: of those, what other
+    steps have too."""
+
+    step: int
+    name: str
+    complete: bool
+    proof: str
+    pinned: bool
+    time: datetime
+    nbytes: int
+    shared_nbytes: int
+    metrics: dict[str, float]
+    metadata: dict[str, Any]
+
+
+class CheckpointManager:
+    """Steps of a run, in one directory that this process writes alone: <directory>/<step>/ in Orbax's layout. Not thread-safe."""
+
+    def __init__(self, directory: str | os.PathLike[str], *, format: str = "orbax", item: str = "state", background: bool = True,
+                 hold: Literal["auto", "copy", "reference"] = "auto", second: Literal["wait", "refuse"] = "wait",
+                 lower: Literal["refuse", "branch"] = "refuse", max_to_keep: int | None = None, keep_last: int | None = None,
+                 keep_every: int | None = None, keep_interval: float | None = None, best_metric: str | None = None,
+                 best_mode: Literal["min", "max"] = "min", keep_best: int | None = None, keep_without_metric: bool = True,
+                 keep_if: Callable[[StepInfo], bool] | None = None, prefix: str = "", digits: int = 0, staging: int | str = "64GiB",
+                 max_shard_size: int | str | None = None, options: Mapping[str, str] | None = None, memory: int | str = DEFAULT_MEMORY,
+                 threads: int = 0):
+        """directory: made by the first save. What a dead process left of a save there is removed.
+
+        format: how tensors are written: "orbax", "safetensors", "keras-h5", "keras-sharded". item: the directory within a step that holds them.
+        background: save() returns when the values are held still; else when the step is there.
+        hold: how they are: "copy", into memory that is kept from save to save, at most `staging` bytes of it; "reference", as they lie, for
+            arrays that nothing changes (JAX: a step that donates them is slower once); "auto": a copy, and where that does not fit, by
+            reference if all arrays are JAX's, else the save is not in the background.
+        second: a save while another one runs waits for it, or is refused (UnavailableError).
+        lower: a step lower than one that is there is refused (AlreadyExistsError), or begins a branch: later steps move to .branches/<n>/.
+        Rules by which steps are kept; a step stays when any of them says so, and without any rule all do:
+        keep_last: the newest n. keep_every: multiples of n. keep_interval: seconds between two that are kept. keep_best: the best n by
+            best_metric, best_mode. keep_without_metric: those without that metric stay too. keep_if: asked at each save for every step.
+            max_to_keep: keep_best with a best_metric, else keep_last. The newest, the best and pinned steps are never removed.
+        prefix, digits: step 5 is "<prefix>_000005" with digits=6.
+        max_shard_size, options, memory, threads: as in shardwright.save().
+        """
+        count = max_to_keep if keep_best is None and best_metric is not None else keep_best
+        if keep_last is None and best_metric is None:
+            keep_last = max_to_keep
+        for name, given, known in (("hold", hold, ("auto", "copy", "reference")), ("second", second, ("wait", "refuse")),
+                                   ("lower", lower, ("refuse", "branch")), ("best_mode", best_mode, ("min", "max"))):
+            if given not in known:
+                raise InvalidArgumentError(f"no such {name}", found=repr(given), expected=" or ".join(map(repr, known)))
+        for name, number in (("max_to_keep", max_to_keep), ("keep_last", keep_last), ("keep_every", keep_every), ("keep_best", keep_best),
+                             ("keep_interval", keep_interval)):
+            if number is not None and (isinstance(number, bool) or not isinstance(number, (int, float)) or number < 1):
+                raise InvalidArgumentError(f"{name} keeps nothing", found=repr(number), expected="1 or more, or None for no such rule",
+                                           hint="the newest step is never removed")
+        if keep_best is not None and best_metric is None:
+            raise InvalidArgumentError("keep_best needs a best_metric")
+        if best_metric is not None and count is None and any(rule is not None for rule in (keep_last, keep_every, keep_interval, keep_if)):
+            count, keep_without_metric = 1, False  # whatever the rules: the best stays
+        self._root = os.path.abspath(os.fspath(directory))
+        self._format, self._item, self._background, self._hold, self._second = format, item, background, hold, second
+        self._best = best_metric, best_mode == "max"
+        self._keep_if = keep_if
+        self._staging = size(staging, "staging")
+        self._shard = None if max_shard_size is None else size(max_shard_size, "max_shard_size")
+        self._options, self._memory, self._threads = list((options or {}).items()), size(memory, "memory"), threads
+        # A predicate alone is a rule too: then nothing stays by itself.
+        rules = {"last": keep_last if keep_last is not None or keep_if is None or count is not None else 1, "every_steps": keep_every,
+                 "every_seconds": None if keep_interval is None else max(1, round(keep_interval)), "metric": best_metric, "best": count,
+                 "max": best_mode == "max", "keep_missing": keep_without_metric}
+        self._held: list[Source] = []
+        self._opened: _core.Manager | None = _core.open_manager(
+            self._root, {**rules, "prefix": prefix, "digits": digits, "staging_bytes": self._staging, "refuse_second": second == "refuse",
+                         "branch": lower == "branch"}, self._memory, threads)
+        _managers.add(self)
+
+    @property
+    def directory(self) -> str:
+        return self._root
+
+    @property
+    def _core(self) -> _core.Manager:
+        if self._opened is None:
+            raise InvalidArgumentError("the manager was closed")
+        return self._opened
+
+    # ---- saving
+
+    def save(self, step: int, tree: Any, *, metrics: Mapping[str, float] | None = None, metadata: Mapping[str, Any] | None = None,
+             iterator_state: Any = None, force: bool = False, background: bool | None = None, within: float | None = None,
+             progress: Progress = None) -> None:
+        """Saves a step. When it returns, the values are held still: later changes, donation and freeing do not reach the file.
+
+        tree: nested dicts, lists, tuples and what JAX knows as nodes, of arrays (NumPy's, PyTorch's, JAX's), numbers, text, None, random keys.
+        metrics: numbers by name. metadata: anything that is JSON. iterator_state: JSON, or text or bytes that a data iterator gave.
+        force: replaces a step that is there, at once; else AlreadyExistsError.
+        background: other than the manager's. within: seconds after which a save that is not done ends with AbortedError, leaving nothing (on
+            SIGTERM: save(..., within=20), then wait()).
+        progress: of what is done before this returns.
+
+        A failure in the background is raised here by the next call, before anything is saved, by wait(), and by close(): a failed step is none.
+        """
+        step = _step_number(step)
+        stored = stored_of(tree)
+        fields: dict[str, Any] = {
+            "item": self._item, "format": self._format, "max_shard_bytes": self._shard, "settings": self._options, "replace": force,
+            "metadata": _json(dict(metadata or {}), "metadata"), "files": self._files(stored.document, metrics, iterator_state),
+            "hold": self._hold_for(stored, background), "seconds": within,
+            "keep": self._kept_by_predicate(step, metrics, metadata)}
+        values = [("orbax", json.dumps({"items": {"": stored.document}}))] if self._format == "orbax" else []
+        given: list[Any] = [(s.name, s.dtype, s.shape, s.where) for s in stored.sources]
+        fill = Filler(stored.sources) if any(s.producer is not None for s in stored.sources) else None
+        if self._second == "wait" or self._core.idle:
+            self.wait()
+        with reporting(progress) as report:
+            self._core.save(step, given, [], values, fields, fill, self._memory, self._threads, report)
+        self._held = stored.sources if fields["hold"] == "reference" else []
+
+    def _files(self, document: Mapping[str, Any], metrics: Mapping[str, float] | None, iterator_state: Any) -> list[tuple[str, str]]:
+        files = []
+        if metrics is not None:
+            files.append((_METRICS, _json({str(name): float(value) for name, value in metrics.items()}, "metrics", nan=True)))
+        if iterator_state is not None:
+            files.append((f"iterator/process_{get_process_index()}-of-{get_process_count()}.json", _iterator_text(iterator_state)))
+        if self._format != "orbax":
+            files.append((f"{self._item}/{_TREE}", json.dumps({"version": 1, **document})))
+        return files
+
+    def _hold_for(self, stored: Stored, background: bool | None) -> str:
+        if not (self._background if background is None else background):
+            return "blocking"
+        lies = all(s.producer is None for s in stored.sources)
+        if self._hold == "reference":
+            if not lies:
+                raise InvalidArgumentError("by reference only what lies in the host's memory can be held", hint="hold='copy'")
+            return "reference" if _outlives_donation(stored) else "copy"
+        if self._hold == "copy" or sum(_nbytes(s) for s in stored.sources) <= self._staging:
+            return "copy"
+        return "reference" if lies and stored.only_jax and _outlives_donation(stored) else "blocking"
+
+    def _kept_by_predicate(self, step: int, metrics: Mapping[str, float] | None, metadata: Mapping[str, Any] | None) -> list[int]:
+        if self._keep_if is None:
+            return []
+        new = StepInfo(step, self._core.name_of(step), True, "about to be saved", False, datetime.now(timezone.utc), 0, 0,
+                       dict(metrics or {}), dict(metadata or {}))
+        known = [info for info in self.steps() if info.complete and info.step != step]
+        return [info.step for info in [*known, new] if self._keep_if(info)]
+
+    def wait(self, timeout: float | None = None) -> None:
+        """Returns when nothing is being saved. Raises what made the last save fail, once; UnavailableError after `timeout` seconds."""
+        try:
+            self._core.wait(timeout)
+        finally:
+            if self._opened is not None and self._opened.idle:
+                self._held = []
+
+    def close(self) -> None:
+        """Waits, raises what failed, and gives the memory back. Twice is fine."""
+        if self._opened is None:
+            return
+        _managers.discard(self)
+        try:
+            self.wait()
+            self._core.close()
+        finally:
+            self._opened = None
+
+    def __enter__(self) -> CheckpointManager:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        try:
+            self.close()
+        except Exception as lost:
+            if error is None:
+                raise
+            # What ended the block counts more; but a lost step is said.
+            error.__notes__ = [*getattr(error, "__notes__", []), f"and a save in the background failed: {lost}"]
+            print(f"shardwright: a save in the background failed: {lost}", file=sys.stderr)
+
+    def __del__(self) -> None:
+        if getattr(self, "_opened", None) is not None:
+            self.close()
+
+    # ---- what is there
+
+    def steps(self) -> list[StepInfo]:
+        """All that have a step's name, in order, complete or not."""
+        return [_info(row) for row in self._core.steps()]
+
+    def latest(self) -> int | None:
+        """The newest step that is complete."""
+        row = self._core.latest()
+        return None if row is None else int(row["step"])
+
+    def best(self) -> int | None:
+        """The best complete step by best_metric, of equals the newest; None when no step has it."""
+        metric, largest = self._best
+        if metric is None:
+            raise InvalidArgumentError("the manager was given no best_metric")
+        judged = [(info.metrics[metric], info.step) for info in self.steps()
+                  if info.complete and metric in info.metrics and not np.isnan(info.metrics[metric])]
+        if not judged:
+            return None
+        return max(judged)[1] if largest else min((value, -step) for value, step in judged)[1] * -1
+
+    def info(self, step: int | Literal["latest", "best"] | None = None) -> StepInfo:
+        """Of a complete step. NotFoundError naming those that are there."""
+        if step == "best":
+            step = self.best()
+            if step is None:
+                raise NotFoundError("no step has the metric", path=self._root, expected=self._best[0])
+        known = self.steps()
+        complete = [info for info in known if info.complete]
+        if step is None or step == "latest":
+            if complete:
+                return complete[-1]
+            raise NotFoundError("there is no complete step", path=self._root,
+                                found=", ".join(f"{info.name}: {info.proof}" for info in known) or None)
+        number = _step_number(step)
+        for info in known:
+            if info.step == number and not info.complete:
+                raise CorruptError(f"step {number} is not complete", path=os.path.join(self._root, info.name), found=info.proof)
+            if info.step == number:
+                return info
+        raise NotFoundError(f"there is no step {number}", path=self._root,
+                            hint=f"there are {', '.join(str(info.step) for info in complete)}" if complete else None)
+
+    def path(self, step: int | Literal["latest", "best"] | None = None) -> str:
+        """The directory of a complete step."""
+        return os.path.join(self._root, self.info(step).name)
+
+    def metrics(self, step: int | Literal["latest", "best"] | None = None) -> dict[str, float]:
+        return self.info(step).metrics
+
+    def metadata(self, step: int | Literal["latest", "best"] | None = None) -> dict[str, Any]:
+        return self.info(step).metadata
+
+    def iterator_state(self, step: int | Literal["latest", "best"] | None = None, *, every: bool = False) -> Any:
+        """What this process's data iterator gave at that step, as JSON reads it (text that is none, as text); None when it gave nothing.
+
+        every: the states of all processes that saved, by their index: for a job of another size, which has to share them out anew. Without it that
+        is a NotFoundError.
+        """
+        folder = os.path.join(self.path(step), "iterator")
+        found = {name: os.path.join(folder, name) for name in sorted(os.listdir(folder))} if os.path.isdir(folder) else {}
+        states = {}
+        for name, path in found.items():
+            index, _, count = name.removeprefix("process_").removesuffix(".json").partition("-of-")
+            if index.isdigit() and count.isdigit():
+                states[int(index), int(count)] = path
+        if every:
+            return [_read_state(states[key]) for key in sorted(states)]
+        if not states:
+            return None
+        mine = get_process_index(), get_process_count()
+        if mine not in states:
+            raise NotFoundError("the number of processes is another than when the iterators were saved", path=folder,
+                                found=f"{len(states)} of {next(iter(states))[1]}", expected=f"process {mine[0]} of {mine[1]}",
+                                hint="iterator_state(every=True) gives all of them")
+        return _read_state(states[mine])
+
+    # ---- restoring
+
+    def open(self, step: int | Literal["latest", "best"] | None = None) -> Checkpoint:
+        """The tensors of a step, lazily. See shardwright.open()."""
+        return open_checkpoint(_core.tensors_of_step(self.path(step), self._item))
+
+    def restore(self, step: int | Literal["latest", "best"] | None = None, target: Any = None, *, partial: bool = False, cast: bool = False,
+                verify: bool = False, progress: Progress = None) -> Any:
+        """The tree of a step, wherever it was saved: other devices, another number of processes, sharded or not.
+
+        step: a number; None or "latest": the newest complete one; "best": by best_metric.
+        target: None: dicts and lists of NumPy arrays, as they were saved. Else a tree of the same names, each leaf saying what it is to be:
+            a jax.Array or jax.ShapeDtypeStruct: an array with its sharding; a NumPy array; a tensor of PyTorch, on its device; a number;
+            `...`: whatever was saved. Nothing of the target is changed.
+        partial: the checkpoint may have more than the target asks for. Never less.
+        cast: floating types are converted to the target's; else another dtype is a mismatch.
+        verify: every byte is held against the checksums of the step first.
+
+        Everything is checked before the first value is read: InvalidArgumentError names all that is missing, unexpected or different. Also
+        NotFoundError, CorruptError.
+        """
+        info = self.info(step)
+        directory = os.path.join(self._root, info.name)
+        place = _core.tensors_of_step(directory, self._item)
+        if verify:
+            _verify(place, directory)
+        with open_checkpoint(place) as checkpoint:
+            notes = _notes(checkpoint, place if os.path.isdir(place) else os.path.dirname(place))
+            if target is None:
+                arrays = checkpoint.load([n.name for n in notes if n.has_array], memory=self._memory, threads=self._threads, progress=progress)
+                return unflatten([(note.path, value_of(note, arrays.get(note.name))) for note in notes])
+            leaves, rebuild = flatten(target)
+            report = Report(place, partial, cast)
+            return rebuild(fill_target(checkpoint, notes, leaves, report, self._memory, self._threads, progress))
+
+    # ---- keeping and removing
+
+    def pin(self, step: int) -> None:
+        """Never removed by a rule, until unpin()."""
+        _core.pin_step(self._root, self.info(step).name, True)
+
+    def unpin(self, step: int) -> None:
+        _core.pin_step(self._root, self.info(step).name, False)
+
+    def delete(self, step: int) -> None:
+        """Removes a step, whatever the rules. InvalidArgumentError for the newest complete one."""
+        self.wait()
+        number = _step_number(step)
+        named = [info for info in self.steps() if info.step == number]
+        if not named:
+            raise NotFoundError(f"there is no step {number}", path=self._root)
+        if number == self.latest():
+            raise InvalidArgumentError("the newest step is not removed", found=str(number))
+        _core.remove_step(self._root, named[0].name)
+
+    def prune(self, *, older_than: float = 3600, dry_run: bool = False) -> list[str]:
+        """Removes what broken runs left, and branches; says what. older_than: seconds for which nothing may have changed in what has no lock."""
+        self.wait()
+        return [f"{name}: {what}" for name, what, _, _ in self._core.prune(older_than, dry_run)]
+
+    # ---- the names Orbax has
+
+    def all_steps(self) -> list[int]:
+        """Numbers of the complete steps, in order."""
+        return [info.step for info in self.steps() if info.complete]
+
+    def latest_step(self) -> int | None:
+        return self.latest()
+
+    def best_step(self) -> int | None:
+        """best(), and without a best_metric the latest."""
+        return self.latest() if self._best[0] is None else self.best()
+
+    def wait_until_finished(self) -> None:
+        self.wait()
+
+
+_managers: weakref.WeakSet[CheckpointManager] = weakref.WeakSet()
+
+
+@atexit.register
+def _end() -> None:
+    """Saves that are under way are finished; failures are said."""
+    for manager in list(_managers):
+        try:
+            manager.close()
+        except Exception:
+            sys.excepthook(*sys.exc_info())
+
+
+def _step_number(step: Any) -> int:
+    if isinstance(step, bool) or not hasattr(step, "__index__") or not 0 <= int(step) < 1 << 63:
+        raise InvalidArgumentError("a step is a whole number, 0 or more", found=repr(step))
+    return int(step)
+
+
+def _json(value: Any, what: str, nan: bool = False) -> str:
+    try:
+        return json.dumps(value, ensure_ascii=False, allow_nan=nan)
+    except (TypeError, ValueError) as error:
+        raise InvalidArgumentError(f"{what} is not JSON", found=str(error)) from None
+
+
+def _iterator_text(state: Any) -> str:
+    if isinstance(state, (bytes, bytearray)):
+        try:
+            return state.decode()
+        except UnicodeDecodeError:
+            raise InvalidArgumentError("the state of an iterator is text or JSON", hint="base64 makes text of bytes") from None
+    return state if isinstance(state, str) else _json(state, "iterator_state")
+
+
+def _read_state(path: str) -> Any:
+    with open(path, encoding="utf-8") as file:
+        text = file.read()
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _nbytes(source: Source) -> int:
+    elements, width = block_of(source.dtype)
+    return -(-math.prod(source.shape) // elements) * width
+
+
+def _outlives_donation(stored: Stored) -> bool:
+    if not stored.any_jax:
+        return True
+    from .jax.donation import views_survive_donation
+    return views_survive_donation()
+
+
+def _info(row: Mapping[str, Any]) -> StepInfo:
+    time = datetime.fromtimestamp(row["time_ns"] / 1e9, timezone.utc)
+    return StepInfo(int(row["step"]), row["name"], row["complete"], row["proof"], row["pinned"], time, row["nbytes"], row["shared_nbytes"],
+                    dict(row["metrics"]), json.loads(row["metadata"]))
+
+
+def _verify(place: str, directory: str) -> None:
+    found = verify_checkpoint(place, full=True, against=os.path.join(directory, "shardwright.manifest.json"))
+    if found.findings:
+        raise found.findings[0]
+
+
+def _notes(checkpoint: Checkpoint, folder: str) -> list[Note]:
+    """The tree that was saved; of a checkpoint without one, its names."""
+    document: Any = None
+    text = checkpoint._core.value("orbax")
+    if isinstance(text, str):
+        document = json.loads(text)["items"].get("")
+    elif os.path.isfile(os.path.join(folder, _TREE)):
+        with open(os.path.join(folder, _TREE), encoding="utf-8") as file:
+            document = json.load(file)
+    if document and "leaves" in document:
+        return notes_of(document)
+    return [Note(((name, False),), "np.ndarray", True, None, None) for name in checkpoint]

@@ -1,0 +1,140 @@
+"""Restoring into a tree that says what each leaf is to be: everything is checked first, then each kind of array is read its own way."""
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .checkpoint import Checkpoint
+from .dtypes import is_float
+from .errors import InvalidArgumentError
+from .progress import Progress
+from .tree import Leaf, Note, is_jax, is_random_key, value_of
+
+_MOST_NAMED = 20
+
+
+class Report:
+    """All that keeps a tree from being restored, said at once."""
+
+    def __init__(self, path: str, partial: bool, cast: bool):
+        self.path, self.partial, self.cast = path, partial, cast
+        self.problems: list[str] = []
+
+    def add(self, problem: str) -> None:
+        self.problems.append(problem)
+
+    def check(self) -> None:
+        if not self.problems:
+            return
+        named = self.problems[:_MOST_NAMED]
+        more = [f"and {len(self.problems) - len(named)} more"] if len(self.problems) > len(named) else []
+        raise InvalidArgumentError("the checkpoint does not fit the target", path=self.path, found=f"{len(self.problems)} differences",
+                                   hint="partial=True leaves out what the target does not have; cast=True converts floating types",
+                                   context=[*named, *more])
+
+
+def fill_target(checkpoint: Checkpoint, notes: Sequence[Note], leaves: Sequence[Leaf], report: Report, memory: int, threads: int,
+                progress: Progress) -> list[Any]:
+    """Values for the leaves of a target, in order. InvalidArgumentError naming all that is missing, unexpected or different."""
+    known = {note.name: note for note in notes}
+    wanted = {leaf.name: leaf.value for leaf in leaves}
+    for name in wanted:
+        if name not in known:
+            report.add(f"missing in the checkpoint: '{name}'")
+    for name in known:
+        if name not in wanted and not report.partial:
+            report.add(f"unexpected in the checkpoint: '{name}'")
+    kinds: dict[str, str] = {}
+    for name, value in wanted.items():
+        if name in known:
+            kinds[name] = _check(checkpoint, known[name], value, report)
+    report.check()
+    arrays: dict[str, Any] = {}
+    plain = [name for name, kind in kinds.items() if kind == "host"]
+    if plain:
+        arrays.update(checkpoint.load(plain, memory=memory, threads=threads, progress=progress))
+    placed = {name: _wish(wanted[name]) for name, kind in kinds.items() if kind == "device"}
+    if placed:
+        from .jax import load
+        arrays.update(load(checkpoint, placed, memory=memory, threads=threads, progress=progress))
+    return [_finish(known[leaf.name], leaf.value, arrays.get(leaf.name)) for leaf in leaves]
+
+
+def _check(checkpoint: Checkpoint, note: Note, value: Any, report: Report) -> str:
+    """How a leaf is read: "host" as a NumPy array, "device" straight onto JAX's devices, "" not at all."""
+    name = note.name
+    if value is ...:
+        return "host" if note.has_array else ""
+    is_array = hasattr(value, "shape") and hasattr(value, "dtype")
+    if note.has_array != (is_array or isinstance(value, (bool, int, float))):
+        report.add(f"different: '{name}' is {_kind_text(note)} in the checkpoint, {type(value).__name__} in the target")
+        return ""
+    if not note.has_array:
+        return ""
+    tensor = checkpoint[name]
+    if not is_array:
+        if tensor.shape != ():
+            report.add(f"different: '{name}' is {list(tensor.shape)} in the checkpoint, a number in the target")
+        return "host"
+    if is_random_key(value):
+        if note.random_key is None or tuple(tensor.shape[:len(value.shape)]) != tuple(value.shape):
+            report.add(f"different: '{name}' is {_kind_text(note)} {list(tensor.shape)} in the checkpoint, a random key {list(value.shape)} in the target")
+        return "host"
+    if tuple(tensor.shape) != tuple(value.shape):
+        report.add(f"different: '{name}' is {list(tensor.shape)} in the checkpoint, {list(value.shape)} in the target")
+        return ""
+    have, want = tensor.dtype.name, _dtype_name(value)
+    if have != want and not (report.cast and is_float(tensor.dtype) and is_float(_numpy_dtype(want))):
+        report.add(f"different: '{name}' is {have} in the checkpoint, {want} in the target")
+    return "device" if _is_device(value) else "host"
+
+
+def _kind_text(note: Note) -> str:
+    return "a random key" if note.random_key else "an array" if note.has_array else f"a {note.kind}"
+
+
+def _dtype_name(value: Any) -> str:
+    return str(value.dtype).removeprefix("torch.")
+
+
+def _numpy_dtype(name: str) -> np.dtype[Any]:
+    from .dtypes import numpy_dtype
+    return numpy_dtype(name)
+
+
+def _is_device(value: Any) -> bool:
+    jax = sys.modules.get("jax")
+    return is_jax(value) or (jax is not None and isinstance(value, jax.ShapeDtypeStruct))
+
+
+def _wish(value: Any) -> Any:
+    jax = sys.modules["jax"]
+    sharding = value.sharding if value.sharding is not None else jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    return jax.ShapeDtypeStruct(value.shape, value.dtype, sharding=sharding)
+
+
+def _finish(note: Note, value: Any, array: Any) -> Any:
+    """A value of the target's kind."""
+    if value is ... or not note.has_array or _is_device(value) and not is_random_key(value):
+        return value_of(note, array) if value is ... or not note.has_array else array
+    if isinstance(value, (bool, int, float)) and not isinstance(value, np.generic):
+        return type(value)(array.item())
+    if is_random_key(value):
+        return value_of(note, array)
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(value, torch.Tensor):
+        return _torch_of(torch, value, array)
+    array = array.astype(value.dtype, copy=False)
+    return array[()] if isinstance(value, np.generic) else array
+
+
+def _torch_of(torch: Any, value: Any, array: Any) -> Any:
+    """bfloat16 and float8 pass as whole numbers of their width: NumPy and PyTorch have no common name for them."""
+    if array.dtype.isbuiltin == 1:
+        tensor = torch.from_numpy(array)
+    else:
+        tensor = torch.from_numpy(array.view("i2" if array.dtype.itemsize == 2 else "u1")).view(getattr(torch, array.dtype.name))
+    return tensor.to(device=value.device, dtype=value.dtype)

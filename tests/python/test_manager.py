@@ -1,0 +1,415 @@
+"""shardwright.CheckpointManager: trees that come back as they were, rules, conflicts, failures that are told."""
+import collections
+import gc
+import pathlib
+import subprocess
+import sys
+import textwrap
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import shardwright
+from shardwright import CheckpointManager
+
+Moments = collections.namedtuple("Moments", "mu nu")
+FORMATS = ["orbax", "safetensors", "keras-sharded", "keras-h5"]
+
+
+@pytest.fixture
+def root(tmp_path):
+    return tmp_path / "run"
+
+
+def tree(scale=1.0) -> dict:
+    return {"w": np.arange(12.0, dtype="f4").reshape(3, 4) * np.float32(scale), "layers": [np.full(4, scale, ml_dtypes.bfloat16), {"b": np.arange(3)}],
+            "optimizer": Moments(np.ones(2) * scale, np.zeros(3, "i4")), "step": 3, "rate": 0.5, "ready": True, "f16": np.float16(2), "note": "text",
+            "none": None, "empty": {}, "no list": [], "transposed": np.arange(6.0).reshape(2, 3).T}
+
+
+def same(found, expected):
+    assert type(found) is type(expected) or isinstance(expected, tuple), (found, expected)
+    if isinstance(expected, dict):
+        assert sorted(found) == sorted(expected)
+        for name in expected:
+            same(found[name], expected[name])
+    elif isinstance(expected, (list, tuple)):
+        values = found.values() if isinstance(found, dict) else found
+        assert len(found) == len(expected)
+        for a, b in zip(values, expected):
+            same(a, b)
+    elif isinstance(expected, np.ndarray):
+        assert found.dtype == expected.dtype and found.shape == expected.shape and found.tobytes() == expected.tobytes()
+    else:
+        assert found == expected
+
+
+@pytest.mark.parametrize("format", FORMATS)
+def test_trees_come_back(root, format):
+    with CheckpointManager(root, format=format) as manager:
+        manager.save(5, tree(2), metadata={"args": [1, {"a": None}]}, metrics={"loss": 0.25}, iterator_state={"at": 7})
+        manager.wait()
+        same(manager.restore(), tree(2))
+        restored = manager.restore(5, target=tree(), verify=True)
+        same(restored, tree(2))
+        assert type(restored["optimizer"]) is Moments
+        assert manager.metadata() == {"args": [1, {"a": None}]} and manager.metrics() == {"loss": 0.25}
+        assert manager.iterator_state() == {"at": 7}
+    assert sorted(p.name for p in (root / "5").iterdir()) == sorted(
+        ["_CHECKPOINT_METADATA", "commit_success.txt", "iterator", "metrics", "shardwright.manifest.json", "state"])
+
+
+def test_safetensors_state_is_a_repository(root):
+    from safetensors.numpy import load_file
+    with CheckpointManager(root, format="safetensors") as manager:
+        manager.save(1, {"a": {"b": np.ones(3)}, "n": 1})
+    assert sorted(load_file(root / "1" / "state" / "model.safetensors")) == ["a.b", "n"]
+
+
+def test_values_are_held_still(root):
+    array = np.ones(2_000_000)
+    with CheckpointManager(root) as manager:
+        manager.save(1, {"a": array})
+        array[:] = 2
+        manager.save(2, {"a": array})
+        array[:] = 3
+        del array
+        gc.collect()
+        manager.wait()
+        assert (manager.restore(1)["a"] == 1).all() and (manager.restore(2)["a"] == 2).all()
+
+
+def test_by_reference_holds_what_lies_there(root):
+    array = np.ones(1000)
+    with CheckpointManager(root, hold="reference") as manager:
+        manager.save(1, {"a": array})
+        del array
+        gc.collect()
+        manager.wait()
+        assert (manager.restore()["a"] == 1).all()
+        with pytest.raises(shardwright.InvalidArgumentError, match="by reference"):
+            manager.save(2, {"a": shardwright.Producer((3,), "float32", whole=lambda: np.ones(3, "f4"))})
+
+
+def test_what_does_not_fit_the_staging_is_saved_before_save_returns(root):
+    with CheckpointManager(root, staging=1000) as manager:
+        manager.save(1, {"a": np.ones(1000)})
+        assert manager.latest() == 1
+    with CheckpointManager(root, staging=1000, hold="copy") as manager:
+        with pytest.raises(shardwright.ResourceExhaustedError):
+            manager.save(2, {"a": np.ones(1000)})
+
+
+def test_producers_and_ties_to_files(root):
+    with CheckpointManager(root) as manager:
+        manager.save(1, {"p": shardwright.Producer((3,), "float32", whole=lambda: np.full(3, 7, "f4")), "view": np.arange(10)[::3]})
+        manager.wait()
+        restored = manager.restore()
+        assert restored["p"].tolist() == [7, 7, 7] and restored["view"].tolist() == [0, 3, 6, 9]
+
+
+# ---- restoring into something
+
+def test_a_target_is_checked_whole_before_anything_is_read(root):
+    with CheckpointManager(root) as manager:
+        manager.save(1, {"a": np.ones((2, 3)), "b": np.ones(2, "f4"), "c": "text", "d": np.ones(1)})
+        manager.wait()
+        with pytest.raises(shardwright.InvalidArgumentError, match="does not fit the target") as raised:
+            manager.restore(target={"a": np.ones((3, 2)), "b": np.ones(2), "c": np.ones(1), "e": np.ones(1)})
+        assert raised.value.context == (
+            "missing in the checkpoint: 'e'", "unexpected in the checkpoint: 'd'",
+            "different: 'a' is [2, 3] in the checkpoint, [3, 2] in the target", "different: 'b' is float32 in the checkpoint, float64 in the target",
+            "different: 'c' is a string in the checkpoint, ndarray in the target")
+        part = manager.restore(target={"b": np.ones(2), "c": "", "d": ...}, partial=True, cast=True)
+        assert part["b"].dtype == np.float64 and part["c"] == "text" and part["d"].tolist() == [1]
+        with pytest.raises(shardwright.InvalidArgumentError, match="missing"):
+            manager.restore(target={"e": np.ones(1)}, partial=True)
+
+
+def test_two_leaves_of_one_name_are_refused(root):
+    with CheckpointManager(root) as manager:
+        with pytest.raises(shardwright.InvalidArgumentError, match="one name"):
+            manager.save(1, {"a": {"b": np.ones(1)}, "a.b": np.zeros(1)})
+        with pytest.raises(shardwright.InvalidArgumentError, match="one name"):
+            manager.save(1, {1: np.ones(1), "1": np.zeros(1)})
+        assert manager.latest() is None
+
+
+def test_torch(root):
+    torch = pytest.importorskip("torch")
+    model = torch.nn.Linear(4, 3)
+    state = {"model": model.state_dict(), "half": torch.full((3,), 1.5, dtype=torch.bfloat16), "t": torch.arange(6).reshape(2, 3).T}
+    with CheckpointManager(root) as manager:
+        manager.save(1, state)
+        expected = {name: value.clone() for name, value in model.state_dict().items()}
+        with torch.no_grad():
+            model.weight.zero_()
+        restored = manager.restore(target=state) if manager.wait() is None else None
+    model.load_state_dict(restored["model"])
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, expected[name])
+    assert restored["half"].dtype == torch.bfloat16 and restored["half"].tolist() == [1.5] * 3
+    assert torch.equal(restored["t"], state["t"])
+
+
+def test_jax_onto_a_mesh_and_back(root):
+    jax = pytest.importorskip("jax")
+    from jax.sharding import NamedSharding, PartitionSpec
+    mesh = jax.sharding.Mesh(np.array(jax.devices()), ("x",))
+    sharded = NamedSharding(mesh, PartitionSpec("x"))
+    count = len(jax.devices())
+    values = np.arange(8.0 * count, dtype="f4")
+    with CheckpointManager(root) as manager:
+        manager.save(1, {"a": jax.device_put(values, sharded), "key": jax.random.key(3)})
+        manager.wait()
+        plain = manager.restore(target={"a": np.zeros_like(values), "key": jax.random.key(0)})
+        assert plain["a"].tobytes() == values.tobytes()
+        assert jax.random.bits(plain["key"]) == jax.random.bits(jax.random.key(3))
+        manager.save(2, {"a": values})
+        manager.wait()
+        onto = manager.restore(2, target={"a": jax.ShapeDtypeStruct(values.shape, values.dtype, sharding=sharded)})["a"]
+        assert onto.sharding == sharded and np.asarray(onto).tobytes() == values.tobytes()
+
+
+# ---- steps
+
+def test_rules_and_pins(root):
+    with CheckpointManager(root, keep_last=2, keep_every=5, best_metric="loss", keep_best=1) as manager:
+        for step in range(9):
+            manager.save(step, {"a": np.full(3, step)}, metrics={"loss": abs(step - 3)})
+            if step == 2:
+                manager.wait()
+                manager.pin(2)
+        manager.wait()
+        assert manager.all_steps() == [0, 2, 3, 5, 7, 8] and manager.best() == 3 and manager.latest() == 8
+        assert manager.restore("best")["a"].tolist() == [3, 3, 3]
+        assert [info.step for info in manager.steps() if info.pinned] == [2]
+        manager.unpin(2)
+        manager.delete(0)
+        with pytest.raises(shardwright.InvalidArgumentError, match="newest"):
+            manager.delete(8)
+        manager.save(9, {"a": np.ones(3)}, metrics={"loss": 9})
+        manager.wait()
+        assert manager.all_steps() == [3, 5, 8, 9]
+
+
+def test_metrics_that_are_no_numbers(root):
+    with CheckpointManager(root, best_metric="loss", keep_best=1, keep_without_metric=False) as manager:
+        for step, loss in enumerate([float("inf"), 2.0, float("nan"), float("inf")]):
+            manager.save(step, {"a": np.ones(1)}, metrics={"loss": loss, "other": step})
+        manager.wait()
+        assert manager.all_steps() == [1, 3] and manager.best() == 1 and manager.metrics(3)["other"] == 3
+        with pytest.raises(shardwright.InvalidArgumentError, match="metadata is not JSON"):
+            manager.save(9, {"a": np.ones(1)}, metadata={"a": float("nan")})
+
+
+def test_the_best_stays_whatever_the_rules(root):
+    with CheckpointManager(root, keep_last=1, best_metric="accuracy", best_mode="max") as manager:
+        for step in range(4):
+            manager.save(step, {"a": np.ones(1)}, metrics={} if step == 2 else {"accuracy": -abs(step - 1)})
+        manager.wait()
+        assert manager.all_steps() == [1, 3]
+
+
+def test_orbax_names(root):
+    with CheckpointManager(root, max_to_keep=2) as manager:
+        for step in range(4):
+            manager.save(step, {"a": np.ones(1)})
+        manager.wait_until_finished()
+        assert manager.all_steps() == [2, 3] and manager.latest_step() == 3 and manager.best_step() == 3
+
+
+def test_any_predicate(root):
+    with CheckpointManager(root, keep_if=lambda info: info.metadata.get("good", False)) as manager:
+        for step in range(5):
+            manager.save(step, {"a": np.ones(1)}, metadata={"good": step in (1, 2)})
+        manager.wait()
+        assert manager.all_steps() == [1, 2, 4]
+
+
+@pytest.mark.parametrize("rule", [{"max_to_keep": 0}, {"keep_last": 0}, {"keep_every": 0}, {"keep_interval": 0}, {"keep_best": 0, "best_metric": "a"},
+                                  {"keep_best": 1}, {"max_to_keep": -1}, {"max_to_keep": True}, {"hold": "tight"}, {"second": "x"}, {"lower": "y"},
+                                  {"best_mode": "auto"}, {"prefix": "a/b"}, {"digits": 99}])
+def test_rules_that_cannot_be_meant(root, rule):
+    with pytest.raises(shardwright.InvalidArgumentError):
+        CheckpointManager(root, **rule)
+
+
+def test_never_silently(root):
+    with CheckpointManager(root) as manager:
+        manager.save(5, {"a": np.ones(1)})
+        with pytest.raises(shardwright.AlreadyExistsError, match="step 5 is there already"):
+            manager.save(5, {"a": np.zeros(1)})
+        with pytest.raises(shardwright.AlreadyExistsError, match="later step"):
+            manager.save(4, {"a": np.zeros(1)})
+        manager.save(5, {"a": np.full(1, 8)}, force=True)
+        manager.wait()
+        assert manager.restore()["a"].tolist() == [8]
+        for step in (-1, 1.5, True, "1", None):
+            with pytest.raises(shardwright.InvalidArgumentError, match="whole number"):
+                manager.save(step, {"a": np.ones(1)})
+
+
+def test_a_branch(root):
+    with CheckpointManager(root) as manager:
+        for step in (1, 3, 5):
+            manager.save(step, {"a": np.full(1, step)})
+    with CheckpointManager(root, lower="branch") as manager:
+        manager.save(2, {"a": np.full(1, 20)})
+        manager.wait()
+        assert manager.all_steps() == [1, 2]
+        assert sorted(p.name for p in (root / ".branches" / "0").iterdir()) == ["3", "5"]
+        manager.prune(older_than=0)
+        assert sorted(p.name for p in root.iterdir()) == ["1", "2"]
+
+
+def test_questions_without_an_answer(root):
+    with CheckpointManager(root, best_metric="loss") as manager:
+        assert manager.latest() is None and manager.best() is None and manager.steps() == []
+        with pytest.raises(shardwright.NotFoundError, match="no complete step"):
+            manager.restore()
+        manager.save(1, {"a": np.ones(1)})
+        manager.wait()
+        assert manager.iterator_state() is None and manager.metrics() == {}
+        with pytest.raises(shardwright.NotFoundError, match="there is no step 7") as raised:
+            manager.restore(7)
+        assert raised.value.hint == "there are 1"
+        (root / "1" / "commit_success.txt").unlink()
+        next((root / "1" / "state" / "d").iterdir()).unlink()
+        with pytest.raises(shardwright.CorruptError, match="not complete"):
+            manager.restore(1)
+    with pytest.raises(shardwright.InvalidArgumentError, match="closed"):
+        manager.latest()
+
+
+def test_iterators_of_another_number_of_processes(root):
+    with CheckpointManager(root) as manager:
+        manager.save(1, {"a": np.ones(1)}, iterator_state=b'{"at": 3}')
+        manager.wait()
+        assert manager.iterator_state() == {"at": 3}
+        (root / "1" / "shardwright.manifest.json").unlink()  # which names every file
+        (root / "1" / "iterator" / "process_0-of-1.json").rename(root / "1" / "iterator" / "process_1-of-2.json")
+        (root / "1" / "iterator" / "process_0-of-2.json").write_text("plain")
+        with pytest.raises(shardwright.NotFoundError, match="number of processes"):
+            manager.iterator_state()
+        assert manager.iterator_state(every=True) == ["plain", {"at": 3}]
+
+
+def test_verify_finds_a_changed_byte(root):
+    with CheckpointManager(root) as manager:
+        manager.save(1, {"a": np.arange(10_000)})
+        manager.wait()
+        data = max((root / "1" / "state" / "d").iterdir(), key=lambda p: p.stat().st_size)
+        content = bytearray(data.read_bytes())
+        content[5000] ^= 1
+        data.write_bytes(content)
+        assert manager.latest() == 1
+        with pytest.raises(shardwright.CorruptError):
+            manager.restore(verify=True)
+
+
+# ---- failures
+
+def test_a_failure_is_told_once_and_is_no_step(root):
+    manager = CheckpointManager(root)
+    manager.save(1, {"a": np.ones(10)}, within=-1)
+    with pytest.raises(shardwright.AbortedError) as raised:
+        manager.wait()
+    assert "while step 1 was saved" in str(raised.value)
+    manager.wait()
+    assert manager.all_steps() == []
+    manager.save(2, {"a": np.ones(10)}, within=-1)
+    with pytest.raises(shardwright.AbortedError):
+        while True:  # a save after it, before which it has failed
+            manager.save(3, {"a": np.ones(10)})
+    manager.save(3, {"a": np.ones(10)})
+    manager.save(4, {"a": np.ones(10)}, within=-1)
+    with pytest.raises(shardwright.AbortedError):
+        manager.close()
+    assert [p.name for p in root.iterdir()] == ["3"]
+
+
+def test_a_second_save_is_refused_by_choice(root):
+    big = np.ones(4_000_000)
+    with CheckpointManager(root, second="refuse") as manager:
+        manager.save(1, {"a": big})
+        with pytest.raises(shardwright.UnavailableError, match="still running"):
+            manager.save(2, {"a": big})
+        manager.wait()
+        manager.save(2, {"a": big})
+        with pytest.raises(shardwright.UnavailableError):
+            manager.wait(timeout=0)
+        manager.wait()
+        assert manager.all_steps() == [1, 2]
+
+
+def run(code: str, *arguments) -> subprocess.CompletedProcess:
+    return subprocess.run([sys.executable, "-c", textwrap.dedent(code), *map(str, arguments)], capture_output=True, text=True, timeout=120, check=False)
+
+
+def test_the_end_of_the_process_waits_and_is_not_silent(root):
+    done = run("""
+        import sys, numpy as np, shardwright
+        manager = shardwright.CheckpointManager(sys.argv[1])
+        manager.save(1, {"a": np.ones(3_000_000)})
+        other = shardwright.CheckpointManager(sys.argv[1] + "2")
+        other.save(1, {"a": np.ones(3)}, within=-1)
+        """, root)
+    assert done.returncode == 0
+    assert "AbortedError" in done.stderr and "while step 1 was saved" in done.stderr
+    with CheckpointManager(root) as manager:
+        assert manager.latest() == 1
+    done = run("""
+        import sys, numpy as np, shardwright
+        with shardwright.CheckpointManager(sys.argv[1]) as manager:
+            manager.save(2, {"a": np.ones(3)}, within=-1)
+            raise KeyError("of the loop")
+        """, root)
+    assert done.returncode == 1 and "KeyError: 'of the loop'" in done.stderr and "a save in the background failed" in done.stderr
+
+
+def test_views_survive_donation():
+    pytest.importorskip("jax")
+    from shardwright.jax.donation import views_survive_donation
+    assert views_survive_donation()
+
+
+def test_donated_arrays_by_reference_and_by_copy(root):
+    jax = pytest.importorskip("jax")
+    step = jax.jit(lambda x: x + 1, donate_argnums=0)
+    for hold in ("copy", "reference"):
+        state = step(jax.numpy.zeros(1_000_000))
+        with CheckpointManager(root / hold, hold=hold) as manager:
+            for number in range(3):
+                manager.save(number, {"x": state})
+                state = step(state)
+            manager.wait()
+            for number in range(3):
+                assert (manager.restore(number)["x"] == number + 1).all()
+
+
+def test_without_frameworks(root):
+    done = run("""
+        import sys, numpy as np, shardwright
+        with shardwright.CheckpointManager(sys.argv[1]) as manager:
+            manager.save(1, {"a": np.ones(3), "b": 1})
+            manager.wait()
+            manager.restore(target={"a": np.ones(3), "b": 0})
+        print(sorted({name.split(".")[0] for name in sys.modules} & {"jax", "torch", "keras", "tensorflow", "orbax"}))
+        """, root)
+    assert done.stdout == "[]\n", done.stderr
+
+
+@pytest.mark.parametrize("framework", ["torch", "jax"])
+def test_examples_go_on_where_they_stopped(tmp_path, framework):
+    pytest.importorskip(framework)
+    script = pathlib.Path(__file__).resolve().parents[2] / "examples" / f"{framework}_training.py"
+
+    def call(directory, steps) -> list[str]:
+        done = subprocess.run([sys.executable, script, tmp_path / directory, str(steps)], capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.splitlines()
+    call("halves", 30)
+    resumed, at_once = call("halves", 60), call("whole", 60)
+    assert resumed[0].startswith("goes on after step 29") and resumed[-1] == at_once[-1]
