@@ -144,6 +144,8 @@ class CheckpointManager:
         A failure in the background is raised here by the next call, before anything is saved, by wait(), and by close(): a failed step is none.
         """
         step = _step_number(step)
+        if self._second == "wait" or self._core.idle:
+            self.wait()
         stored = stored_of(tree)
         fields: dict[str, Any] = {
             "item": self._item, "format": self._format, "max_shard_bytes": self._shard, "settings": self._options, "replace": force,
@@ -153,8 +155,6 @@ class CheckpointManager:
         values = [("orbax", json.dumps({"items": {"": stored.document}}))] if self._format == "orbax" else []
         given: list[Any] = [(s.name, s.dtype, s.shape, s.where) for s in stored.sources]
         fill = Filler(stored.sources) if any(s.producer is not None for s in stored.sources) else None
-        if self._second == "wait" or self._core.idle:
-            self.wait()
         with reporting(progress) as report:
             self._core.save(step, given, [], values, fields, fill, self._memory, self._threads, report)
         self._held = stored.sources if fields["hold"] == "reference" else []

@@ -52,7 +52,7 @@ def test_orbax_finds_reads_and_continues_ours(tmp_path):
         same(ours.restore(2), state(2))
         ours.save(6, state(6), metrics={"loss": 1})
         ours.wait()
-        assert ours.all_steps() == [5, 6]
+        assert ours.all_steps() == [2, 5, 6]
     assert of_orbax(root).latest_step() == 6
 
 
