@@ -16,7 +16,7 @@ import numpy as np
 import shardwright
 
 END = 10**6
-ELEMENTS = 200_000
+ELEMENTS = 100_000
 
 
 def begin() -> dict:

@@ -15,21 +15,22 @@ def anonymous():
     with open("/proc/self/status") as status:
         return next(int(line.split()[1]) for line in status if line.startswith("RssAnon:")) // 1024
 
-state = {f"w{i}": np.ones(500_000) for i in range(4)}
+state = {f"w{i}": np.ones(125_000) for i in range(4)}
 seen = []
 with shardwright.CheckpointManager(sys.argv[1], keep_last=2) as manager:
     for step in range(50):
         state["w0"][0] = step
         manager.save(step, state, metrics={"loss": 1.0})
         seen.append(anonymous())
-print(seen[0], max(seen[5:15]), max(seen[-10:]), anonymous())
+# The least of several: a save may be under way, or not.
+print(seen[0], min(seen[5:15]), min(seen[-10:]), anonymous())
 """
 
 
 def test_fifty_saves_take_what_ten_take(tmp_path):
-    """16 MB of state: one copy of it, and the engine's buffers, from the first save on; given back in the end."""
+    """4 MB of state: one copy of it, and the engine's buffers, from the first save on; given back in the end."""
     done = subprocess.run([sys.executable, "-c", SAVES, str(tmp_path / "run")], capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     first, early, late, end = map(int, done.stdout.split())
-    assert late <= early + 4, done.stdout
-    assert end <= first, done.stdout
+    assert late <= early + 2, done.stdout
+    assert end <= first + 1, done.stdout
