@@ -17,7 +17,8 @@ constexpr uint64_t kMaxMetadata = 32 * MiB;
 /// What both parsers feed: interns file names, checks them, remembers where the metadata is.
 class Collector {
  public:
-  Collector(std::string_view text, HubIndex& out, const HubIndexEntry& entry) : text_(text), out_(out), entry_(entry) {}
+  Collector(std::string_view text, HubIndex& out, const HubIndexEntry& entry, const HubKind& kind)
+      : text_(text), out_(out), entry_(entry), kind_(kind) {}
 
   Status add(std::string_view name, std::string_view file) {
     if (out_.files.empty() || file != out_.files[last_]) {  // neighbours mostly share a file
@@ -53,7 +54,7 @@ class Collector {
   }
 
  private:
-  static Status check(std::string_view name, std::string_view file) {
+  Status check(std::string_view name, std::string_view file) const {
     auto bad = [&](std::string what, std::string expected) {
       return fail(Code::kCorrupt, std::move(what))
           .at_tensor(std::string(name))
@@ -62,14 +63,16 @@ class Collector {
     };
     if (!is_safe_relative_path(file))
       return bad("index names a file outside its directory", "a relative path without '..'");
-    if (!file.ends_with(".safetensors"))
-      return bad("index names a file that is no safetensors file", "a name that ends in .safetensors");
+    if (!file.ends_with(kind_.ending))
+      return bad("index names a file that is no " + std::string(kind_.format) + " file",
+                 "a name that ends in " + std::string(kind_.ending));
     return {};
   }
 
   std::string_view text_;
   HubIndex& out_;
   const HubIndexEntry& entry_;
+  const HubKind& kind_;
   std::map<std::string, uint32_t, std::less<>> ids_;
   uint32_t last_ = 0;
 };
@@ -135,10 +138,11 @@ std::string ascii_string(std::string_view text) {
 
 }  // namespace
 
-Result<HubIndex> parse_hub_index_with(HubIndexParser parser, std::string_view text, const HubIndexEntry& entry) {
+Result<HubIndex> parse_hub_index_with(HubIndexParser parser, std::string_view text, const HubIndexEntry& entry,
+                                      const HubKind& kind) {
   if (!detail::is_ascii(text) && !is_utf8(text)) return fail(Code::kCorrupt, "index is not UTF-8").at_offset(0);
   HubIndex out;
-  Collector into(text, out, entry);
+  Collector into(text, out, entry, kind);
   std::string_view metadata;
   if (parser == HubIndexParser::kFast) {
     auto fast = scan_index(text, &into, &metadata);
@@ -151,10 +155,10 @@ Result<HubIndex> parse_hub_index_with(HubIndexParser parser, std::string_view te
   return out;
 }
 
-Result<HubIndex> parse_hub_index(std::string_view text, const HubIndexEntry& entry) {
+Result<HubIndex> parse_hub_index(std::string_view text, const HubIndexEntry& entry, const HubKind& kind) {
   std::string_view ignored;
   bool plain = scan_index(text, nullptr, &ignored).plain;  // a pass of its own: no entry may reach the caller twice
-  return parse_hub_index_with(plain ? HubIndexParser::kFast : HubIndexParser::kFull, text, entry);
+  return parse_hub_index_with(plain ? HubIndexParser::kFast : HubIndexParser::kFull, text, entry, kind);
 }
 
 HubIndexWriter::HubIndexWriter(const Json& metadata) {

@@ -9,7 +9,6 @@
 #include "shardwright/base/text.h"
 #include "shardwright/format/hub_index.h"
 #include "shardwright/format/hub_shards.h"
-#include "shardwright/format/safetensors_fill.h"
 #include "shardwright/format/side_files.h"
 
 namespace shardwright {
@@ -29,12 +28,15 @@ Result<std::vector<std::string>> names_of(Store& store, const HubSet& set, std::
                                           const OpenOptions& options) {
   SHARDWRIGHT_ASSIGN(auto text, read_object(store, set.index, options.max_metadata_bytes));
   std::vector<std::string> names(wanted.size());
-  SHARDWRIGHT_TRY(parse_hub_index(text_of(text), [&](std::string_view name, uint32_t) {
-    auto at = std::lower_bound(wanted.begin(), wanted.end(), HubLines::line_of(name, 0, 0));
-    for (; at != wanted.end() && at->same_name(HubLines::line_of(name, 0, 0)); ++at)
-      names[static_cast<size_t>(at - wanted.begin())] = name;
-    return Status();
-  }));
+  SHARDWRIGHT_TRY(parse_hub_index(
+      text_of(text),
+      [&](std::string_view name, uint32_t) {
+        auto at = std::lower_bound(wanted.begin(), wanted.end(), HubLines::line_of(name, 0, 0));
+        for (; at != wanted.end() && at->same_name(HubLines::line_of(name, 0, 0)); ++at)
+          names[static_cast<size_t>(at - wanted.begin())] = name;
+        return Status();
+      },
+      *set.kind));
   return names;
 }
 
@@ -158,7 +160,7 @@ Status remark_surplus(Store& store, const HubSet& set, const HubLines& index, co
   if (options.remarked() == nullptr) return {};
   SHARDWRIGHT_ASSIGN(auto keys, store.list(set.prefix));
   for (const auto& key : keys) {
-    if (!is_shard_file_name(std::string_view(key).substr(set.prefix.size()), set.stem())) continue;
+    if (!is_shard_file_name(std::string_view(key).substr(set.prefix.size()), set.stem(), *set.kind)) continue;
     if (std::binary_search(index.shards.begin(), index.shards.end(), key)) continue;
     options.remark(fail(Code::kCorrupt, "a shard that the index does not name")
                        .at_path(store.describe(key))
@@ -184,10 +186,13 @@ Result<HubLines> HubLines::read(Store& store, const HubSet& set, const OpenOptio
   auto text = read_object(store, set.index, options.max_metadata_bytes);
   if (!text.ok()) return place(std::move(text.error()));
   HubLines out;
-  auto parsed = parse_hub_index(text_of(*text), [&](std::string_view name, uint32_t file) {
-    out.lines.push_back(line_of(name, file, kNoTensor));
-    return Status();
-  });
+  auto parsed = parse_hub_index(
+      text_of(*text),
+      [&](std::string_view name, uint32_t file) {
+        out.lines.push_back(line_of(name, file, kNoTensor));
+        return Status();
+      },
+      *set.kind);
   if (!parsed.ok()) {
     auto kind = describe_magic(text_of(*text).substr(0, 512));
     if (!kind.empty() && kind != "a JSON text") parsed.error().message = "not an index but " + kind;
@@ -231,9 +236,9 @@ std::vector<std::string> HubLines::missing(const HubSet& set) const {
 
 namespace {
 
-/// Headers of all shards that are there into the catalogue, and their names as lines, sorted. `whole`: false where something was found.
-Result<std::vector<Line>> read_headers(Store& store, const HubLines& index, SafetensorsFill& fill,
-                                       std::vector<bool>& whole, const OpenOptions& options) {
+/// What all shards that are there hold, into the catalogue, and their names as lines, sorted. `whole`: false where something was found.
+Result<std::vector<Line>> read_shards(const HubLines& index, HubFill& fill, std::vector<bool>& whole,
+                                      const OpenOptions& options) {
   std::vector<Line> headers;
   headers.reserve(index.lines.size());
   std::vector<std::string> keys;
@@ -243,23 +248,19 @@ Result<std::vector<Line>> read_headers(Store& store, const HubLines& index, Safe
     keys.push_back(index.shards[i]);
     shard_of.push_back(i);
   }
-  size_t at = 0;
-  auto each = [&](Result<SafetensorsFile> file) -> Status {
-    uint32_t shard = shard_of[at++];
-    if (!file.ok()) {
-      whole[shard] = false;
-      return options.report(std::move(file.error()));
-    }
-    size_t before = options.findings == nullptr ? 0 : options.findings->size();
-    ObjectId object = fill.builder.add_object({file->key, file->size});
-    SHARDWRIGHT_TRY(fill.add(*file, object, [&](std::string_view name, TensorId id) {
-      headers.push_back(HubLines::line_of(name, shard, id));
-    }));
+  auto count = [&] { return options.findings == nullptr ? 0 : options.findings->size(); };
+  size_t before = count();
+  auto seen = [&](size_t file, std::string_view name, TensorId id) {
+    headers.push_back(HubLines::line_of(name, shard_of[file], id));
+  };
+  auto done = [&](size_t file, Status status) -> Status {
     // Tensors that were skipped are not missing on top of it.
-    if (options.findings != nullptr && options.findings->size() > before) whole[shard] = false;
+    if (!status.ok() || count() > before) whole[shard_of[file]] = false;
+    if (!status.ok()) SHARDWRIGHT_TRY(options.report(std::move(status.error())));
+    before = count();
     return {};
   };
-  auto status = read_safetensors_files(store, keys, options.max_metadata_bytes, each);
+  auto status = fill.add_files(keys, seen, done);
   if (!status.ok()) return std::move(status.error());
   std::sort(headers.begin(), headers.end());
   return headers;
@@ -274,10 +275,8 @@ void set_members(const HubSet& set, const HubLines& index, bool directory, Catal
   builder.set_members(std::move(members), entries);
 }
 
-}  // namespace
-
-Result<Catalog> open_hub_set(Store& store, const HubSet& set, const HubLines& index, bool directory,
-                             const OpenOptions& options) {
+Result<Catalog> open_set(Store& store, const HubSet& set, const HubLines& index, bool directory, HubFill& fill,
+                         const OpenOptions& options) {
   if (auto missing = index.missing(set); !missing.empty())
     SHARDWRIGHT_TRY(options.report(
         fail(Code::kNotFound,
@@ -285,7 +284,6 @@ Result<Catalog> open_hub_set(Store& store, const HubSet& set, const HubLines& in
             .at_path(store.describe(set.index))
             .with_hint(
                 "the download may not have finished; if the index is stale, `shardwright reindex` makes a new one")));
-  SafetensorsFill fill(store, options);
   fill.builder.reserve(index.lines.size(), index.name_bytes);
   set_members(set, index, directory, fill.builder);
   if (Json notes = index.metadata; !notes.empty()) {
@@ -293,8 +291,7 @@ Result<Catalog> open_hub_set(Store& store, const HubSet& set, const HubLines& in
     fill.expect_notes(notes);
   }
   auto whole = index.present;
-  SHARDWRIGHT_ASSIGN(auto headers, read_headers(store, index, fill, whole, options));
-  uint64_t data_bytes = fill.data_bytes();
+  SHARDWRIGHT_ASSIGN(auto headers, read_shards(index, fill, whole, options));
   SHARDWRIGHT_TRY(fill.finish());
   if (directory) {
     SHARDWRIGHT_ASSIGN(auto side_files, find_side_files(store));
@@ -303,10 +300,34 @@ Result<Catalog> open_hub_set(Store& store, const HubSet& set, const HubLines& in
   auto catalog = fill.builder.build();
   if (!catalog.ok()) return name_the_shards(std::move(catalog.error()), store, index, headers);
   SHARDWRIGHT_TRY(Comparison(store, set, index, headers, *catalog).run(whole, options));
-  if (std::find(whole.begin(), whole.end(), false) == whole.end())
-    remark_total_size(store, set, index.metadata, data_bytes, options);
+  if (set.kind->total_is_exact && std::find(whole.begin(), whole.end(), false) == whole.end())
+    remark_total_size(store, set, index.metadata, catalog->total_bytes(), options);
   SHARDWRIGHT_TRY(remark_surplus(store, set, index, options));
   return catalog;
+}
+
+}  // namespace
+
+Result<Catalog> open_hub(Store& store, std::string_view at, const HubKind& kind, HubFill& fill, OpenHubFile open_file,
+                         const OpenOptions& options) {
+  SHARDWRIGHT_ASSIGN(auto set, find_hub_set(store, at, kind));
+  bool directory = at.empty();
+  if (set.index.empty()) return open_file(store, set.single, directory, options);
+  auto index = HubLines::read(store, set, options);
+  if (!index.ok()) return std::move(index.error());
+  if (!set.single.empty()) {
+    auto missing = index->missing(set);
+    auto remark =
+        fail(Code::kCorrupt,
+             missing.empty()
+                 ? "an index and a single file lie side by side; the index is read, other programs may read the file"
+                 : "the index names shards that are missing; the single file beside it is read")
+            .at_path(store.describe(missing.empty() ? set.single : set.index))
+            .with_hint("remove the one that is stale");
+    options.remark(std::move(remark));
+    if (!missing.empty()) return open_file(store, set.single, directory, options);
+  }
+  return open_set(store, set, *index, directory, fill, options);
 }
 
 }  // namespace shardwright

@@ -1,6 +1,7 @@
-/// A sharded checkpoint: the index against the headers of its shards, both ways. Private to safetensors_format.cc.
+/// A checkpoint as the hub lays it out, in one file or in shards: the index against what the shards hold, both ways. Private to the formats that lie so.
 #pragma once
 
+#include <functional>
 #include <optional>
 
 #include "shardwright/base/json.h"
@@ -35,8 +36,26 @@ class HubLines {
   std::vector<std::string> missing(const HubSet& set) const;
 };
 
-/// Errors: kNotFound naming all missing shards; kCorrupt; with findings, all that is wrong is collected and what can be opened is.
-Result<Catalog> open_hub_set(Store& store, const HubSet& set, const HubLines& index, bool directory,
-                             const OpenOptions& options);
+/// What a format adds: tensors of its files into a catalogue. Order of calls: expect_notes, add_files, finish.
+class HubFill {
+ public:
+  virtual ~HubFill() = default;
+  CatalogBuilder builder;
+  /// Metadata of the index, without total_size.
+  virtual void expect_notes(const Json& metadata) = 0;
+  /// Adds all files in order, each an object of its own. seen: each tensor of file `index`; done: how that file went, and its error ends it.
+  using Seen = std::function<void(size_t index, std::string_view name, TensorId id)>;
+  using Done = std::function<Status(size_t index, Status status)>;
+  virtual Status add_files(std::span<const std::string> keys, const Seen& seen, const Done& done) = 0;
+  virtual Status finish() = 0;
+};
+
+/// A single file; side files too when it stands for its directory.
+using OpenHubFile = Result<Catalog> (*)(Store& store, const std::string& key, bool directory,
+                                        const OpenOptions& options);
+
+/// Format::open. fill: empty yet. Errors: kNotFound naming all missing shards; kCorrupt; with findings, all that is wrong is collected and what can be opened is.
+Result<Catalog> open_hub(Store& store, std::string_view at, const HubKind& kind, HubFill& fill, OpenHubFile open_file,
+                         const OpenOptions& options);
 
 }  // namespace shardwright

@@ -8,8 +8,6 @@
 namespace shardwright {
 namespace {
 
-constexpr std::string_view kExtension = ".safetensors";
-
 bool takes(uint64_t used, uint64_t more, uint64_t limit) {
   auto sum = checked_add(used, more);
   return limit == kUnknown || (sum && *sum <= limit);
@@ -72,14 +70,14 @@ ShardAssignment assign_shards(std::span<const ShardItem> items, const ShardLimit
   return out;
 }
 
-std::string shard_file_name(std::string_view stem, size_t shard, size_t shards) {
-  return fmt::format("{}-{:05}-of-{:05}{}", stem, shard + 1, shards, kExtension);
+std::string shard_file_name(std::string_view stem, size_t shard, size_t shards, const HubKind& kind) {
+  return fmt::format("{}-{:05}-of-{:05}{}", stem, shard + 1, shards, kind.ending);
 }
 
-bool is_shard_file_name(std::string_view name, std::string_view stem) {
-  if (!name.starts_with(stem) || !name.ends_with(kExtension) || name.size() < stem.size() + kExtension.size())
+bool is_shard_file_name(std::string_view name, std::string_view stem, const HubKind& kind) {
+  if (!name.starts_with(stem) || !name.ends_with(kind.ending) || name.size() < stem.size() + kind.ending.size())
     return false;
-  name = name.substr(stem.size(), name.size() - stem.size() - kExtension.size());
+  name = name.substr(stem.size(), name.size() - stem.size() - kind.ending.size());
   auto of = name.find("-of-");
   if (!name.starts_with("-") || of == name.npos) return false;
   auto number = [](std::string_view digits) {

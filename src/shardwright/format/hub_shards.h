@@ -1,4 +1,4 @@
-/// Which tensor goes into which shard: huggingface_hub's rule, exactly.
+/// How a checkpoint lies in files on the hub: their names, and which tensor goes into which shard, by huggingface_hub's rule, exactly.
 #pragma once
 
 #include <cstdint>
@@ -10,6 +10,19 @@
 #include "shardwright/base/bytes.h"
 
 namespace shardwright {
+
+/// Names of the files of one format.
+struct HubKind {
+  std::string_view format;        ///< row of format_table
+  std::string_view ending;        ///< of a file and of a shard
+  std::string_view index_ending;  ///< of an index: that, and ".index.json"
+  std::string_view stem;          ///< in a directory: "model.safetensors"
+  bool total_is_exact;            ///< every writer counts total_size alike
+  std::string file() const { return std::string(stem) + std::string(ending); }
+  std::string index() const { return std::string(stem) + std::string(index_ending); }
+};
+inline constexpr HubKind kSafetensorsHub = {"safetensors", ".safetensors", ".safetensors.index.json", "model", true};
+inline constexpr HubKind kTorchHub = {"torch", ".bin", ".bin.index.json", "pytorch_model", false};
 
 inline constexpr uint32_t kNoStorage = ~0u;
 
@@ -37,8 +50,8 @@ struct ShardAssignment {
 ShardAssignment assign_shards(std::span<const ShardItem> items, const ShardLimits& limits);
 
 /// "model" -> "model-00002-of-00017.safetensors"; shard counts from 0.
-std::string shard_file_name(std::string_view stem, size_t shard, size_t shards);
+std::string shard_file_name(std::string_view stem, size_t shard, size_t shards, const HubKind& kind = kSafetensorsHub);
 /// True for names that shard_file_name can make from the stem, whatever the numbers.
-bool is_shard_file_name(std::string_view name, std::string_view stem);
+bool is_shard_file_name(std::string_view name, std::string_view stem, const HubKind& kind = kSafetensorsHub);
 
 }  // namespace shardwright

@@ -17,10 +17,13 @@ Result<IndexFiles> parse(const std::string& key, std::string_view text) {
     for (auto& entry : index.entries) out.entries.push_back({std::move(entry.group), std::move(entry.files)});
     return out;
   }
-  SHARDWRIGHT_ASSIGN(auto index, parse_hub_index(text, [&](std::string_view name, uint32_t file) -> Status {
-                       out.entries.push_back({std::string(name), {file}});
-                       return {};
-                     }));
+  SHARDWRIGHT_ASSIGN(auto index, parse_hub_index(
+                                     text,
+                                     [&](std::string_view name, uint32_t file) -> Status {
+                                       out.entries.push_back({std::string(name), {file}});
+                                       return {};
+                                     },
+                                     key.ends_with(kTorchHub.index_ending) ? kTorchHub : kSafetensorsHub));
   out.files = std::move(index.files);
   return out;
 }

@@ -10,6 +10,7 @@
 #include "shardwright/format/hdf5_reader.h"
 #include "shardwright/format/isolate.h"
 #include "shardwright/format/keras_draft.h"
+#include "shardwright/format/zip_member.h"
 #include "shardwright/store/zip.h"
 
 namespace shardwright {
@@ -69,33 +70,6 @@ Result<Catalog> open_here(Store& store, std::string_view at, const OpenOptions& 
                          .at_path(path));
   }
   return hdf5_catalog(contents, region, options, std::move(side_files));
-}
-
-Error wrong_sum(const Store& store, const std::string& key, const ZipMember& member, uint32_t found) {
-  return fail(Code::kCorrupt, "member '" + member.name + "' does not match its checksum")
-      .at_path(store.describe(key))
-      .at_offset(member.offset)
-      .with_found(fmt::format("CRC-32 {:08x}", found))
-      .with_expected(fmt::format("{:08x}", member.crc32));
-}
-
-/// A member's bytes, decoded and checked.
-Result<Bytes> read_member(Store& store, const std::string& key, const ZipMember& member) {
-  Bytes stored(member.stored_bytes), out;
-  ReadOp op{key, member.offset, stored};
-  SHARDWRIGHT_TRY(store.read({&op, 1}));
-  if (member.method == kStored) {
-    out = std::move(stored);
-  } else {
-    CodecSpec chain[] = {{"deflate", 0}};
-    SHARDWRIGHT_ASSIGN(auto decoder, make_decoder(chain, member.bytes));
-    SHARDWRIGHT_TRY(decoder->push(stored, true, [&](View bytes) -> Status {
-      out.insert(out.end(), bytes.begin(), bytes.end());
-      return {};
-    }));
-  }
-  if (crc32(out) == member.crc32 && out.size() == member.bytes) return out;
-  return wrong_sum(store, key, member, crc32(out));
 }
 
 class ArchiveDraft : public Draft {
@@ -212,7 +186,7 @@ Result<std::vector<ArchiveDraft::Part>> kept_parts(Store& store, const std::stri
       return fail(Code::kUnsupported, "archive holds too much besides its weights")
           .at_path(path)
           .with_expected("at most " + format_bytes(kMaxKeptBytes));
-    SHARDWRIGHT_ASSIGN(auto bytes, read_member(store, key, member));
+    SHARDWRIGHT_ASSIGN(auto bytes, read_zip_member(store, key, member));
     parts.push_back({member.name, std::move(bytes), member.crc32});
   }
   return parts;
@@ -234,23 +208,8 @@ Result<Catalog> open_keras_archive(Store& store, std::string_view at, const Open
 }
 
 Status check_keras_archive(Store& store, std::string_view at, const OpenOptions& options) {
-  std::string key(at);
-  SHARDWRIGHT_ASSIGN(auto members, read_zip(store, key));
-  for (const auto& member : members) {
-    if (member.method != kStored) {  // no weights, those were refused; decoded as a whole
-      auto bytes = member.bytes > kMaxKeptBytes ? Result<Bytes>(Bytes()) : read_member(store, key, member);
-      if (!bytes.ok()) SHARDWRIGHT_TRY(options.report(std::move(bytes.error())));
-      continue;
-    }
-    uint32_t crc = 0;
-    auto add = [&](View bytes) -> Status {
-      crc = crc32(bytes, crc);
-      return {};
-    };
-    SHARDWRIGHT_TRY(read_blocks(store, key, member.offset, member.stored_bytes, add));
-    if (crc != member.crc32) SHARDWRIGHT_TRY(options.report(wrong_sum(store, key, member, crc)));
-  }
-  return {};
+  SHARDWRIGHT_ASSIGN(auto members, read_zip(store, at));
+  return check_zip_members(store, std::string(at), members, kMaxKeptBytes, options);
 }
 
 Result<std::unique_ptr<Draft>> draft_keras_archive(const Catalog& want, const WriteOptions& options) {

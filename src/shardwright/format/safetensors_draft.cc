@@ -8,9 +8,8 @@
 
 #include "shardwright/base/json.h"
 #include "shardwright/base/text.h"
+#include "shardwright/format/hub_cut.h"
 #include "shardwright/format/hub_index.h"
-#include "shardwright/format/hub_set.h"
-#include "shardwright/format/hub_shards.h"
 #include "shardwright/format/safetensors_header.h"
 
 namespace shardwright {
@@ -140,7 +139,7 @@ class SafetensorsDraft : public Draft {
   /// User metadata without what follows from the tensors, and the notes that say what is tied to what.
   Status take_metadata() {
     for (const auto& key : want_.value_keys())
-      if (key != "metadata" && key != kStoragesKey)
+      if (key != "metadata" && key != "opaque" && key != kStoragesKey)
         warnings_.push_back(fmt::format("safetensors has no place for '{}'; it is left out", key));
     if (const Value* value = want_.value("metadata")) {
       SHARDWRIGHT_ASSIGN(metadata_, parse_json(value->data));
@@ -174,13 +173,6 @@ class SafetensorsDraft : public Draft {
 
   /// Which tensor goes into which file, and what the files are called.
   Status cut(const WriteOptions& options) {
-    bool index = options.name.ends_with(kHubIndexEnding), directory = options.name.empty();
-    if (options.name.ends_with(".index.json") && !index)
-      return fail(Code::kInvalidArgument, "not a name for an index")
-          .with_found(options.name)
-          .with_expected("a name that ends in " + std::string(kHubIndexEnding));
-    std::string stem =
-        (index ? options.name.substr(0, options.name.size() - kHubIndexEnding.size()) : "model") + variant_;
     std::vector<TensorId> ids;
     std::vector<ShardItem> items;
     for (TensorId id = 0; id < want_.size(); ++id) {
@@ -191,53 +183,18 @@ class SafetensorsDraft : public Draft {
                        static_cast<uint32_t>(std::min<uint64_t>(safetensors_entry_bound(spec.name, spec.shape), ~0u))});
     }
     // A kilobyte for the metadata of a shard.
-    ShardLimits limits;
-    if (index || directory)
-      limits = {options.max_shard_bytes, limits_.header_bytes - std::min<uint64_t>(limits_.header_bytes, KiB)};
     SHARDWRIGHT_TRY(take_storages(ids, items));
-    auto assigned = assign_shards(items, limits);
-    if (assigned.shards.empty()) assigned.shards.emplace_back();  // a checkpoint of no tensors is a file all the same
-    if (!index && !directory && options.max_shard_bytes != kUnknown && assigned.total_bytes > options.max_shard_bytes)
-      return fail(Code::kInvalidArgument,
-                  fmt::format("'{}' is one file, and larger than the limit for a shard", options.name))
-          .with_found(format_bytes(assigned.total_bytes))
-          .with_expected("at most " + format_bytes(options.max_shard_bytes))
-          .with_hint("name a directory, or an index: " + options.name + ".index.json");
-    SHARDWRIGHT_TRY(tell_oversized(assigned, ids, options));
-    if (assigned.header_capped)
+    auto header_bytes = limits_.header_bytes - std::min<uint64_t>(limits_.header_bytes, KiB);
+    SHARDWRIGHT_ASSIGN(auto cut, cut_hub(want_, ids, items, options, header_bytes, kSafetensorsHub, variant_));
+    warnings_.insert(warnings_.end(), cut.warnings.begin(), cut.warnings.end());
+    if (cut.header_capped)
       warnings_.push_back(
           fmt::format("more shards than by size alone: no header may be longer than {} bytes", limits_.header_bytes));
-    size_t count = assigned.shards.size();
-    total_bytes_ = assigned.total_bytes;
-    if (index || count > 1)
-      index_name_ = variant_.empty() ? stem + std::string(kHubIndexEnding)
-                                     : "model.safetensors.index" + variant_ + ".json";  // as transformers calls it
-    for (size_t i = 0; i < count; ++i) {
-      objects_.push_back({!index_name_.empty() ? shard_file_name(stem, i, count)
-                          : directory          ? stem + std::string(kSafetensorsEnding)
-                                               : options.name,
-                          0});
-      auto& shard = shards_.emplace_back();
-      for (uint32_t item : assigned.shards[i]) shard.push_back(ids[item]);
-    }
+    total_bytes_ = cut.total_bytes;
+    index_name_ = std::move(cut.index);
+    for (auto& file : cut.files) objects_.push_back({std::move(file), 0});
+    shards_ = std::move(cut.shards);
     return check_headers();
-  }
-
-  Status tell_oversized(const ShardAssignment& assigned, const std::vector<TensorId>& ids,
-                        const WriteOptions& options) {
-    if (assigned.oversized.empty()) return {};
-    std::string names;
-    for (size_t i = 0; i < assigned.oversized.size(); ++i) {
-      auto spec = want_.spec(ids[assigned.oversized[i]]);
-      names += fmt::format("{}'{}' ({})", i == 0 ? "" : ", ", spec.name, format_bytes(spec.nbytes()));
-      if (!options.strict)
-        warnings_.push_back(fmt::format("tensor '{}' ({}) is larger than a shard may be ({}): it has a shard to itself",
-                                        spec.name, format_bytes(spec.nbytes()), format_bytes(options.max_shard_bytes)));
-    }
-    if (!options.strict) return {};
-    return fail(Code::kInvalidArgument, "tensors are larger than a shard may be: " + names)
-        .with_expected("at most " + format_bytes(options.max_shard_bytes))
-        .with_hint("raise --max-shard-size, or leave --strict out");
   }
 
   /// Bytes in the file, header and all; sorts the shard into file order.

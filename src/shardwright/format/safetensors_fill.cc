@@ -24,7 +24,19 @@ void SafetensorsFill::look_for_notes(const SafetensorsEntry& entry, TensorId id)
     kept->second = {id, entry.dtype, {entry.shape.begin(), entry.shape.end()}};
 }
 
-Status SafetensorsFill::add(const SafetensorsFile& file, ObjectId object, const Seen& seen) {
+Status SafetensorsFill::add_files(std::span<const std::string> keys, const Seen& seen, const Done& done) {
+  size_t at = 0;
+  return read_safetensors_files(store_, keys, options_.max_metadata_bytes, [&](Result<SafetensorsFile> file) -> Status {
+    size_t index = at++;
+    if (!file.ok()) return done(index, std::move(file.error()));
+    ObjectId object = builder.add_object({file->key, file->size});
+    SHARDWRIGHT_TRY(add(*file, object, [&](std::string_view name, TensorId id) { seen(index, name, id); }));
+    return done(index, {});
+  });
+}
+
+Status SafetensorsFill::add(const SafetensorsFile& file, ObjectId object,
+                            const std::function<void(std::string_view name, TensorId id)>& seen) {
   if (file.header.has_metadata()) has_metadata_ = true;
   for (const auto& [key, value] : file.header.metadata())
     if (!metadata_.contains(key)) metadata_[key] = value;
@@ -36,7 +48,6 @@ Status SafetensorsFill::add(const SafetensorsFile& file, ObjectId object, const 
     }
     Place place{Place::kExtent, -1, object, file.data_begin() + entry.begin, entry.end - entry.begin};
     SHARDWRIGHT_TRY(builder.add_flat(place, entry.dtype));
-    data_bytes_ += place.length;
     look_for_notes(entry, *id);
     if (seen) seen(entry.name, *id);
     return {};

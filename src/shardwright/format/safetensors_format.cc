@@ -1,5 +1,4 @@
 #include "shardwright/base/text.h"
-#include "shardwright/format/hub_open.h"
 #include "shardwright/format/hub_set.h"
 #include "shardwright/format/safetensors_draft.h"
 #include "shardwright/format/safetensors_fill.h"
@@ -20,36 +19,46 @@ bool has_magic(Store& store, std::string_view at, uint64_t size) {
 
 Confidence sniff(Store& store, std::string_view at) {
   if (at.empty()) {
-    auto set = find_hub_set(store, at);
+    auto set = find_hub_set(store, at, kSafetensorsHub);
     if (set.ok()) return Confidence::kCertain;
-    return has_safetensors(store) ? Confidence::kName : Confidence::kNo;
+    return has_hub_files(store, kSafetensorsHub) ? Confidence::kName : Confidence::kNo;
   }
-  if (is_hub_index_name(at)) return Confidence::kCertain;
-  bool named = at.ends_with(kSafetensorsEnding);
+  if (is_hub_index_name(at, kSafetensorsHub)) return Confidence::kCertain;
+  bool named = at.ends_with(kSafetensorsHub.ending);
   auto size = store.size(at);
   if (size.ok() && *size && has_magic(store, at, **size)) return named ? Confidence::kCertain : Confidence::kMagic;
   return named ? Confidence::kName : Confidence::kNo;
 }
 
 Result<Catalog> open(Store& store, std::string_view at, const OpenOptions& options) {
-  SHARDWRIGHT_ASSIGN(auto set, find_hub_set(store, at));
-  bool directory = at.empty();
-  if (set.index.empty()) return open_safetensors_file(store, set.single, directory, options);
-  auto index = HubLines::read(store, set, options);
-  if (!index.ok()) return std::move(index.error());
-  if (!set.single.empty()) {
-    auto missing = index->missing(set);
-    auto remark =
-        fail(Code::kCorrupt,
-             missing.empty()
-                 ? "an index and a single file lie side by side; the index is read, other programs may read the file"
-                 : "the index names shards that are missing; the single file beside it is read")
-            .at_path(store.describe(missing.empty() ? set.single : set.index))
-            .with_hint("remove the one that is stale");
-    options.remark(std::move(remark));
-    if (!missing.empty()) return open_safetensors_file(store, set.single, directory, options);
-  }
-  return open_hub_set(store, set, *index, directory, options);
+  SafetensorsFill fill(store, options);
+  return open_hub(store, at, kSafetensorsHub, fill, open_safetensors_file, options);
+}
+
+Result<std::pair<std::string, Bytes>> rebuild_index(Store& store, std::string_view at, const OpenOptions& options) {
+  auto list = [&](std::span<const std::string> keys,
+                  const std::function<void(size_t, std::string_view)>& seen) -> Result<uint64_t> {
+    uint64_t total = 0;
+    size_t shard = 0;
+    auto each = [&](Result<SafetensorsFile> file) -> Status {
+      if (!file.ok()) return std::move(file.error());
+      auto add = [&](const SafetensorsEntry& entry) {
+        seen(shard, entry.name);
+        total += entry.end - entry.begin;
+        return Status();
+      };
+      SHARDWRIGHT_TRY(file->visit(store, add, [](Error error) -> Status { return error; }));
+      ++shard;
+      return {};
+    };
+    SHARDWRIGHT_TRY(read_safetensors_files(store, keys, options.max_metadata_bytes, each));
+    return total;
+  };
+  return rebuild_hub_index(store, at, kSafetensorsHub, list);
+}
+
+std::vector<std::string> members(Store& store, std::string_view at) {
+  return hub_set_members(store, at, kSafetensorsHub);
 }
 
 }  // namespace
@@ -61,9 +70,9 @@ const Format kSafetensors = {
     .can = {.write = true, .sharded = true, .ties = true, .metadata = true, .subbyte = true},
     .sniff = sniff,
     .open = open,
-    .members = hub_set_members,
+    .members = members,
     .draft = draft_safetensors,
-    .rebuild_index = rebuild_hub_index,
+    .rebuild_index = rebuild_index,
     .settings = "variant, total_parameters",
 };
 
