@@ -24,7 +24,7 @@ _SHARED_MEMORY = 64 << 20
 def open(path: str | os.PathLike[str], *, isolate: bool = False, max_metadata: int | str = "1GiB") -> Checkpoint:
     """Opens a checkpoint: reads its metadata, and no tensor.
 
-    path: a file (.safetensors, .weights.h5, .keras, other HDF5), an index (.safetensors.index.json, .weights.json), or a directory
+    path: a file (.safetensors, .weights.h5, .keras, .bin, .pt, other HDF5), an index (.safetensors.index.json, .weights.json), or a directory
     with a model in it. What a crashed replacement left there is finished or dropped first (see Checkpoint.notes).
     isolate: read HDF5 metadata in a child process, for files that are not trusted.
     max_metadata: cap on any single metadata object.

@@ -47,7 +47,7 @@ def save(path: str | os.PathLike[str], tensors: Tensors, *, format: str | None =
          ranks: Ranks | None = None) -> CopySummary:
     """Writes tensors to a checkpoint, all or nothing: what stood at `path` is there, whole, until the new one is.
 
-    path: its ending says the format: .safetensors, .safetensors.index.json, .weights.h5, .weights.json; anything else is a directory
+    path: its ending says the format: .safetensors, .safetensors.index.json, .weights.h5, .weights.json, .bin, .pt, .pth; anything else is a directory
         with model.safetensors in it, or its shards and index.
     tensors: see shardwright.Tensors. Order is kept where the format has one. Arrays are written from where they lie: contiguous ones
         are not copied, others are packed part by part. They must not change before save() returns.

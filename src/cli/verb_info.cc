@@ -10,8 +10,9 @@
 namespace shardwright::cli {
 namespace {
 
-Json metadata_of(const Catalog& catalog) {
-  const Value* value = catalog.value("metadata");
+/// A value that is a JSON object; empty when there is none.
+Json object_of(const Catalog& catalog, std::string_view key) {
+  const Value* value = catalog.value(key);
   if (!value || value->type != Value::kJson) return Json::object();
   Result<Json> parsed = parse_json(value->data);
   return parsed.ok() && parsed->is_object() ? *parsed : Json::object();
@@ -33,11 +34,16 @@ Json info_json(const Checkpoint& checkpoint) {
     // push_back, not operator[]: that one searches, and there may be many ties.
     if (kept != tensor) ties.push_back({std::string(catalog.spec(tensor).name), std::string(catalog.spec(kept).name)});
   }
-  return Json{{"path", checkpoint.path},         {"format", checkpoint.format->name},
-              {"tensors", catalog.size()},       {"parameters", parameter_count(catalog)},
-              {"nbytes", catalog.total_bytes()}, {"dtypes", std::move(dtypes)},
-              {"shards", std::move(shards)},     {"ties", std::move(ties)},
-              {"metadata", metadata_of(catalog)}};
+  return Json{{"path", checkpoint.path},
+              {"format", checkpoint.format->name},
+              {"tensors", catalog.size()},
+              {"parameters", parameter_count(catalog)},
+              {"nbytes", catalog.total_bytes()},
+              {"dtypes", std::move(dtypes)},
+              {"shards", std::move(shards)},
+              {"ties", std::move(ties)},
+              {"metadata", object_of(catalog, "metadata")},
+              {"opaque", object_of(catalog, "opaque")}};
 }
 
 using Rows = std::vector<std::vector<std::string>>;
@@ -92,11 +98,13 @@ Rows info_rows(const Checkpoint& checkpoint, bool all) {
   }
   add_list(rows, "ties", lines, all, "info -v");
   lines.clear();
-  Json metadata = metadata_of(catalog);
-  for (auto entry = metadata.begin(); entry != metadata.end(); ++entry) {
-    lines.push_back(entry.key() + ": " + (entry->is_string() ? entry->get<std::string>() : json_text(*entry)));
+  for (std::string_view key : {"metadata", "opaque"}) {
+    lines.clear();
+    Json object = object_of(catalog, key);
+    for (auto entry = object.begin(); entry != object.end(); ++entry)
+      lines.push_back(entry.key() + ": " + (entry->is_string() ? entry->get<std::string>() : json_text(*entry)));
+    add_list(rows, key, lines, all, "info -v");
   }
-  add_list(rows, "metadata", lines, all, "info -v");
   lines.clear();
   for (const Catalog::SideFile& file : catalog.side_files()) lines.push_back(file.name);
   add_list(rows, "also", lines, all, "info -v");

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import raw
 
-TARGETS = {"one": "x.safetensors", "shards": "dir", "h5": "x.weights.h5", "keras": "x.weights.json", "orbax": "orbax"}
+TARGETS = {"one": "x.safetensors", "shards": "dir", "h5": "x.weights.h5", "keras": "x.weights.json", "orbax": "orbax", "torch": "x.bin"}
 OPTIONS = {"orbax": ["--to", "orbax"]}
 PAIRS = list(itertools.product(TARGETS, TARGETS))
 
@@ -43,6 +43,8 @@ def test_every_dtype_survives(shardwright, tmp_path, rng, first, second):
     tensors = raw.every_dtype(rng)
     if "orbax" in (first, second):  # zarr has no packed types
         tensors = {name: tensor for name, tensor in tensors.items() if tensor[0] not in ("F4", "F6_E2M3", "F6_E3M2")}
+    if "torch" in (first, second):  # has no F6
+        tensors = {name: tensor for name, tensor in tensors.items() if not tensor[0].startswith("F6")}
     raw.write(tmp_path / "source.safetensors", tensors)
     path = through(shardwright, tmp_path, first, second, "300")
     assert raw.read(path) == tensors

@@ -24,6 +24,10 @@ constexpr NameRule kNameRules[] = {
     {".weights.json", "keras-sharded", "model.weights.json", true},
     {".weights.h5", "keras-h5", "model.weights.h5", false},
     {".keras", "keras", "model.keras", false},
+    {".bin.index.json", "torch", "", true},
+    {".bin", "torch", "", false},
+    {".pt", "torch", "", false},
+    {".pth", "torch", "", false},
 };
 
 const NameRule* rule_of(std::string_view name) {
@@ -54,8 +58,8 @@ Result<const Format*> writable_format(const std::string& name) {
 }
 
 /// Names of files that are written under another name, or not at all: nobody wants a directory called so.
-constexpr std::string_view kForeignEndings[] = {".h5",   ".hdf5", ".json", ".pt",  ".pth", ".bin",        ".ckpt",
-                                                ".gguf", ".npz",  ".npy",  ".pkl", ".zip", ".safetensor", ".onnx"};
+constexpr std::string_view kForeignEndings[] = {".h5",  ".hdf5", ".json", ".ckpt",       ".gguf", ".npz",
+                                                ".npy", ".pkl",  ".zip",  ".safetensor", ".onnx"};
 
 Status check_name(std::string file) {
   std::ranges::transform(file, file.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });

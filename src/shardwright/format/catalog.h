@@ -55,7 +55,8 @@ Strided layout_of(const Piece& piece);
 
 /// A non-tensor value that belongs to the checkpoint: typed JSON text or opaque bytes, never interpreted by the engine.
 /// Keys in use: "metadata" (JSON object: user metadata of the file or index), "keras.names" (JSON object: vars group -> layer name),
-/// "safetensors.storages" (JSON list: per tensor [number, bytes] of the storage that it shares with others, or null: how shards are cut).
+/// "safetensors.storages" (JSON list: per tensor [number, bytes] of the storage that it shares with others, or null: how shards are cut),
+/// "torch.values" (JSON object: numbers and texts of a pickle by name), "opaque" (JSON object: what is no tensor and cannot be made one, by name).
 struct Value {
   enum Type : uint8_t { kJson, kBytes };
   Type type = kJson;

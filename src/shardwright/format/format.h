@@ -145,6 +145,7 @@ extern const Format kOffload;       ///< offload_format.cc: a folder that accele
 extern const Format kKerasH5;       ///< keras_format.cc: X.weights.h5
 extern const Format kKerasSharded;  ///< keras_format.cc: X.weights.json + X_00000.weights.h5 ...
 extern const Format kKerasArchive;  ///< keras_format.cc: X.keras
+extern const Format kTorch;         ///< torch_format.cc: files of torch.save, or the hub's directory of them
 extern const Format kOrbax;         ///< orbax_format.cc: a JAX training state
 extern const Format kZarr;          ///< zarr_format.cc: zarr 2 and 3, read only
 extern const Format kHdf5;          ///< hdf5_format.cc: any other HDF5 file, read only

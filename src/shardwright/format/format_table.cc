@@ -7,8 +7,8 @@ namespace shardwright {
 namespace {
 
 // Order matters where two rows are equally sure.
-constexpr std::array<const Format*, 8> kTable = {&kOffload, &kSafetensors, &kKerasSharded, &kKerasArchive,
-                                                 &kKerasH5, &kOrbax,       &kZarr,         &kHdf5};
+constexpr std::array<const Format*, 9> kTable = {&kOffload, &kSafetensors, &kKerasSharded, &kKerasArchive, &kKerasH5,
+                                                 &kTorch,   &kOrbax,       &kZarr,         &kHdf5};
 
 }  // namespace
 

@@ -101,7 +101,7 @@ class OrbaxDraft : public Draft {
 
   Status take_metadata() {
     for (const auto& key : want_.value_keys())
-      if (key != "metadata" && key != kOrbaxValue)
+      if (key != "metadata" && key != "opaque" && key != kOrbaxValue)
         warnings_.push_back(fmt::format("Orbax has no place for '{}'; it is left out", key));
     if (const Value* value = want_.value("metadata")) {
       SHARDWRIGHT_ASSIGN(custom_, parse_json(value->data));
