@@ -9,7 +9,7 @@ from . import _core
 from .errors import InvalidArgumentError, NotFoundError, TensorNotFoundError, errors_of
 from .memory import size
 
-_INDEX_ENDINGS = (".safetensors.index.json", ".weights.json")
+_INDEX_ENDINGS = (".safetensors.index.json", ".weights.json", ".bin.index.json")
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ def files_for(index: str | os.PathLike[str], names: Iterable[str] | None = None,
               max_metadata: int | str = "1GiB") -> ShardFiles:
     """Which files of a sharded checkpoint hold given tensors, by the index alone; and which of them are there, whole.
 
-    index: X.safetensors.index.json, X.weights.json, or a directory with one of them, which is then looked at for the files too.
+    index: X.safetensors.index.json, X.bin.index.json, X.weights.json, or a directory with one of them, which is then looked at for the files too.
     names: tensors; None: all. Of Keras's index a variable ("layers/dense/vars/0", or as open() names it) or its group ("layers/dense/vars"), which may be in
         several files: the index does not say which variable is in which.
     directory: where the files are, or are to be. A file counts as whole when it is as long as its own header says; verify() looks at
@@ -77,7 +77,7 @@ def _locate(index: str) -> tuple[str, str]:
     if len(candidates) > 1 and "model.safetensors.index.json" in candidates:
         candidates = ["model.safetensors.index.json"]
     if not candidates:
-        raise NotFoundError("no index in this directory", path=index, expected="*.safetensors.index.json or *.weights.json")
+        raise NotFoundError("no index in this directory", path=index, expected="*.safetensors.index.json, *.bin.index.json or *.weights.json")
     if len(candidates) > 1:
         raise InvalidArgumentError("more than one index in this directory", path=index, found=", ".join(candidates), hint="name one of them")
     return index, candidates[0]

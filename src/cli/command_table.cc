@@ -146,7 +146,8 @@ constexpr Command kCommands[] = {
      "headers only.\n\n"
      "With --json: {path, format, tensors, parameters, nbytes, dtypes: {BF16: {tensors, nbytes}}, shards: [{file, "
      "tensors, nbytes}], "
-     "ties: {alias: kept}, metadata}. Ties count once in parameters and nbytes.",
+     "ties: {alias: kept}, metadata, opaque: {name: class of what is no tensor}}. Ties count once in parameters and "
+     "nbytes.",
      kPath,
      {},
      {{{"A directory with an index", "shardwright info model/"},

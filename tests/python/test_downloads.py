@@ -40,6 +40,16 @@ def test_by_name(hub):
         sw.files_for(hub, ["model.norm.wieght"])
 
 
+def test_of_pytorch_files(tmp_path):
+    sw.save(tmp_path / "bin", {f"t{i}": np.full(100, i, "f4") for i in range(5)}, format="torch", max_shard_size=800)
+    found = sw.files_for(tmp_path / "bin", ["t4", "t1"])
+    first, last = (f"pytorch_model-{n:05}-of-00003.bin" for n in (1, 3))
+    assert found.files == {first: ["t1"], last: ["t4"]} and list(found.whole) == [first, last]
+    (tmp_path / "bin" / last).write_bytes((tmp_path / "bin" / last).read_bytes()[:-1])
+    found = sw.files_for(tmp_path / "bin")
+    assert list(found.cut_short) == found.to_fetch == [last]
+
+
 def test_the_index_alone_is_enough(hub, tmp_path):
     (tmp_path / "new").mkdir()
     (hub / "model.safetensors.index.json").rename(tmp_path / "new" / "model.safetensors.index.json")

@@ -4,6 +4,7 @@
 #include "shardwright/format/hub_index.h"
 #include "shardwright/format/keras_index.h"
 #include "shardwright/format/safetensors_file.h"
+#include "shardwright/format/torch_file.h"
 
 namespace shardwright {
 namespace {
@@ -54,6 +55,17 @@ Result<uint64_t> safetensors_bytes(Store& store, const std::string& key, uint64_
   return file.data_begin() + data;
 }
 
+/// A file of torch.save does not begin with its length: it is whole when it can be read, and else cut short when it begins like one.
+Result<uint64_t> torch_bytes(Store& store, const std::string& key, uint64_t size, uint64_t pickle_cap) {
+  OpenOptions options;
+  options.max_metadata_bytes = pickle_cap;
+  if (size == 0) return kUnknown;
+  auto file = read_torch_file(store, key, options);
+  if (file.ok()) return size;
+  if (file.error().code == Code::kCorrupt && sniff_torch_file(store, key) >= Confidence::kMagic) return kUnknown;
+  return std::move(file.error());
+}
+
 Result<uint64_t> hdf5_bytes(Store& store, const std::string& key, uint64_t size) {
   if (size < 64) return kUnknown;
   SHARDWRIGHT_ASSIGN(auto region, hdf5_region(store, key));
@@ -76,8 +88,9 @@ Result<ShardState> shard_state(Store& store, const std::string& key, uint64_t he
   ShardState state;
   if (!size) return state;
   state.size_bytes = *size;
-  auto expected =
-      key.ends_with(".safetensors") ? safetensors_bytes(store, key, *size, header_cap) : hdf5_bytes(store, key, *size);
+  auto expected = key.ends_with(".safetensors")     ? safetensors_bytes(store, key, *size, header_cap)
+                  : key.ends_with(kTorchHub.ending) ? torch_bytes(store, key, *size, header_cap)
+                                                    : hdf5_bytes(store, key, *size);
   bool of_content =
       expected.ok() || expected.error().code == Code::kCorrupt || expected.error().code == Code::kUnsupported;
   if (!of_content) return std::move(expected.error());

@@ -19,7 +19,7 @@ struct IndexFiles {
   bool groups = false;  ///< Keras's index
 };
 
-/// Reads the index `key` of at most `cap` bytes: X.weights.json is Keras's, any other the hub's. Shards need not be there.
+/// Reads the index `key` of at most `cap` bytes: X.weights.json is Keras's, X.bin.index.json the hub's of .bin files, any other of safetensors. Shards need not be there.
 /// Errors: kNotFound, kResourceExhausted (over the cap), kCorrupt (no index, names that leave the directory).
 Result<IndexFiles> read_index_files(Store& store, const std::string& key, uint64_t cap);
 
@@ -31,7 +31,7 @@ struct ShardState {
   uint64_t expected_bytes = kUnknown;  ///< as its header says; kUnknown when too little of that is there
   std::string problem{};               ///< kWrong: what it is instead
 };
-/// key: X.safetensors, or an HDF5 file. header_cap: bytes of a header that are read at most. Errors: of the store only.
+/// key: X.safetensors, X.bin, or an HDF5 file. header_cap: bytes of a header that are read at most. Errors: of the store only.
 Result<ShardState> shard_state(Store& store, const std::string& key, uint64_t header_cap);
 
 }  // namespace shardwright

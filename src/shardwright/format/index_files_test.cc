@@ -88,6 +88,17 @@ TEST(ShardStates, OfSafetensors) {
   EXPECT_EQ(shard_state(*open_memory_store(), "x.safetensors", MiB)->kind, ShardState::kMissing);
 }
 
+TEST(ShardStates, OfTorch) {
+  std::string whole(text_of(testing::read_file(testing::data_path("torch/basic_statedict.pt"))));
+  EXPECT_EQ(state_of("x.bin", whole).kind, ShardState::kWhole);
+  for (size_t size : {size_t{0}, size_t{100}, whole.size() - 1}) {
+    auto state = state_of("x.bin", whole.substr(0, size));
+    EXPECT_EQ(state.kind, ShardState::kCutShort) << size;
+    EXPECT_EQ(state.expected_bytes, kUnknown);
+  }
+  EXPECT_EQ(state_of("x.bin", "<html>not found</html> and so on").kind, ShardState::kWrong);
+}
+
 TEST(ShardStates, OfHdf5) {
   std::string whole(text_of(testing::read_file(testing::data_path("keras/simple_sharded_00000.weights.h5"))));
   EXPECT_EQ(state_of("x.weights.h5", whole).kind, ShardState::kWhole);

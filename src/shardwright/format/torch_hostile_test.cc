@@ -214,6 +214,15 @@ TEST(TorchHostile, ArchivesThatAreNone) {
                         "R"));
 }
 
+TEST(TorchHostile, NoPartOfAFileIsTakenForTheWhole) {
+  for (const char* name : {"basic_statedict", "legacy_nonzip"}) {
+    auto whole = read_file(std::string(SHARDWRIGHT_TEST_DATA) + "/torch/" + name + ".pt");
+    ASSERT_OK(open_bytes(whole));
+    for (size_t size = 0; size < whole.size(); size += 23) EXPECT_FALSE(open_bytes(whole.substr(0, size)).ok()) << size;
+    EXPECT_FALSE(open_bytes(whole.substr(0, whole.size() - 1)).ok());
+  }
+}
+
 TEST(TorchHostile, TheFormBeforeZip) {
   std::string head = "\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19."s + pickled("M\xe9\x03") +
                      pickled("}" + p_text("little_endian") + "\x88s");

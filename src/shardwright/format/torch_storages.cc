@@ -77,7 +77,8 @@ Result<TorchStorages> TorchStorages::find(const Pickle& pickle, bool numbered) {
       return bad(fmt::format("two sizes are given for storage {}", json_quote(id.key)))
           .with_found(fmt::format("{} bytes", *bytes))
           .with_expected(fmt::format("{} bytes", storage.bytes));
-    reference = {at->second, id.class_name, id.known == nullptr ? std::nullopt : id.known->dtype, id.elements};
+    reference = {at->second, id.class_name, id.known == nullptr ? std::nullopt : std::optional(id.known->dtype),
+                 id.elements};
   }
   return out;
 }

@@ -8,12 +8,14 @@ namespace {
 
 // Those of one DType that come first are the ones that are written.
 constexpr TorchStorageClass kClasses[] = {
-    {"DoubleStorage", 8, DType::kF64},    {"FloatStorage", 4, DType::kF32},        {"HalfStorage", 2, DType::kF16},
-    {"BFloat16Storage", 2, DType::kBF16}, {"LongStorage", 8, DType::kI64},         {"IntStorage", 4, DType::kI32},
-    {"ShortStorage", 2, DType::kI16},     {"CharStorage", 1, DType::kI8},          {"ByteStorage", 1, DType::kU8},
-    {"BoolStorage", 1, DType::kBool},     {"ComplexFloatStorage", 8, DType::kC64}, {"ComplexDoubleStorage", 16, {}},
-    {"QInt8Storage", 1, DType::kI8},      {"QUInt8Storage", 1, DType::kU8},        {"QInt32Storage", 4, DType::kI32},
-    {"UntypedStorage", 1, DType::kU8},
+    {"DoubleStorage", 8, DType::kF64},       {"FloatStorage", 4, DType::kF32},
+    {"HalfStorage", 2, DType::kF16},         {"BFloat16Storage", 2, DType::kBF16},
+    {"LongStorage", 8, DType::kI64},         {"IntStorage", 4, DType::kI32},
+    {"ShortStorage", 2, DType::kI16},        {"CharStorage", 1, DType::kI8},
+    {"ByteStorage", 1, DType::kU8},          {"BoolStorage", 1, DType::kBool},
+    {"ComplexFloatStorage", 8, DType::kC64}, {"ComplexDoubleStorage", 16, DType::kC128},
+    {"QInt8Storage", 1, DType::kI8},         {"QUInt8Storage", 1, DType::kU8},
+    {"QInt32Storage", 4, DType::kI32},       {"UntypedStorage", 1, DType::kU8},
 };
 
 /// Where torch's name of a type is not NumPy's.
@@ -32,7 +34,7 @@ const TorchStorageClass* torch_storage_class(std::string_view name) {
 }
 
 const TorchStorageClass* torch_storage_class(DType dtype) {
-  auto at = std::ranges::find(kClasses, std::optional(dtype), &TorchStorageClass::dtype);
+  auto at = std::ranges::find(kClasses, dtype, &TorchStorageClass::dtype);
   return at == std::end(kClasses) ? nullptr : &*at;
 }
 

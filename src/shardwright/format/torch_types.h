@@ -12,7 +12,7 @@ namespace shardwright {
 struct TorchStorageClass {
   std::string_view name;
   uint32_t element_bytes;
-  std::optional<DType> dtype;  ///< nullopt: a type that is not in our table (complex128)
+  DType dtype;
 };
 /// nullptr for other names.
 const TorchStorageClass* torch_storage_class(std::string_view name);
