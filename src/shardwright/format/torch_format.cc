@@ -7,7 +7,7 @@ namespace shardwright {
 namespace {
 
 Confidence sniff(Store& store, std::string_view at) {
-  if (at.ends_with(kTorchHub.index_ending)) return Confidence::kCertain;
+  if (is_hub_index_name(at, kTorchHub)) return Confidence::kCertain;
   if (!at.empty()) return sniff_torch_file(store, at);
   // Other files may be called .bin too: a directory is torch's by the standard names only, or an index.
   auto set = find_hub_set(store, at, kTorchHub);
@@ -56,7 +56,7 @@ Result<std::pair<std::string, Bytes>> rebuild_index(Store& store, std::string_vi
 
 Status check_sums(Store& store, std::string_view at, const OpenOptions& options) {
   for (const auto& key : members(store, at))
-    if (!key.ends_with(kTorchHub.index_ending)) SHARDWRIGHT_TRY(check_torch_sums(store, key, options));
+    if (!is_hub_index_name(key, kTorchHub)) SHARDWRIGHT_TRY(check_torch_sums(store, key, options));
   return {};
 }
 
