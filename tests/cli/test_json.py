@@ -80,7 +80,7 @@ def test_ls_of_nothing_is_an_empty_array(run):
 def test_info(run_json):
     info = run_json("shardwright info --json sharded")
     check(info, {"path": str, "format": str, "tensors": int, "parameters": int, "nbytes": int, "dtypes": dict, "shards": list, "ties": dict,
-                 "metadata": dict})
+                 "metadata": dict, "opaque": dict})
     assert info["path"] == "sharded" and info["tensors"] == 6 and info["parameters"] == 12 + 3 + 4 + 4 + 1
     assert info["nbytes"] == 48 + 6 + 16 + 16 + 8
     assert info["dtypes"] == {"F32": {"tensors": 4, "nbytes": 80}, "BF16": {"tensors": 1, "nbytes": 6}, "I64": {"tensors": 1, "nbytes": 8}}

@@ -1,6 +1,7 @@
 """PyTorch reads what this writes, this reads what PyTorch writes, and huggingface_hub's shards of .bin are ours."""
 import collections
 import json
+from operator import itemgetter
 
 import numpy as np
 import pytest
@@ -77,7 +78,8 @@ def test_whatever_torch_saves(shardwright, tmp_path, rng, zipped):
     assert raw.read(tmp_path / "x.safetensors") == wanted
     assert shardwright.json("info", tmp_path / "a.pt")["format"] == "torch"
     assert shardwright.json("diff", tmp_path / "a.pt", tmp_path / "x.safetensors") == []
-    assert shardwright.lines("hash", tmp_path / "a.pt")[-1].get("hash") == shardwright.lines("hash", tmp_path / "x.safetensors")[-1].get("hash")
+    hashes = [sorted(shardwright.json("hash", tmp_path / name), key=itemgetter("name")) for name in ("a.pt", "x.safetensors")]
+    assert hashes[0] == hashes[1] and len(hashes[0]) == len(wanted)
 
 
 def test_ties_are_those_of_storages(shardwright, tmp_path, rng):
@@ -122,6 +124,7 @@ class Model(torch.nn.Module):
 @pytest.mark.parametrize("limit", [700, 1700, 10**9])
 def test_shards_are_the_hubs(shardwright, tmp_path, limit):
     state = Model().state_dict()
+    (tmp_path / "hub").mkdir()
     save_torch_state_dict(state, tmp_path / "hub", max_shard_size=limit, safe_serialization=False)
     shardwright.copy(tmp_path / "hub", tmp_path / "ours", "--to", "torch", "--max-shard-size", str(limit))
     names = sorted(path.name for path in (tmp_path / "hub").iterdir())
@@ -152,7 +155,7 @@ def test_files_over_four_gigabytes(shardwright, tmp_path):
     with torch.serialization.skip_data():
         torch.save({"big": torch.empty(2**32 + 16, dtype=torch.uint8), "after": torch.empty(3)}, tmp_path / "big.pt")
     shown = shardwright.run("show", tmp_path / "big.pt", "big", "--slice", f"{2**32}:").stdout
-    assert shown.startswith(f"U8 [{2**32 + 16}]")
+    assert shown.startswith("U8 [16]")
     shardwright.copy(tmp_path / "big.pt", tmp_path / "small.safetensors", "--include", "after")
     assert raw.read(tmp_path / "small.safetensors")["after"][:2] == ("F32", [3])
 

@@ -209,9 +209,9 @@ TEST(TorchHostile, ArchivesThatAreNone) {
   flipped[flipped.find("_rebuild_tensor_v2") + 16] = 'w';
   expect_refused(open_bytes(flipped), {"flipped", "", "checksum"});
   // Nothing of the file's own decides how much is allocated.
-  EXPECT_OK(open_pickle(p_global("torch._utils", "_rebuild_meta_tensor_no_storage") +
+  EXPECT_OK(open_pickle("}" + p_text("meta") + p_global("torch._utils", "_rebuild_meta_tensor_no_storage") +
                         p_tuple({p_global("torch", "float32"), p_ints({int64_t{1} << 40}), p_ints({1}), "\x89"}) +
-                        "R"));
+                        "Rs"));
 }
 
 TEST(TorchHostile, NoPartOfAFileIsTakenForTheWhole) {
