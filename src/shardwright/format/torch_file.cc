@@ -12,7 +12,7 @@
 namespace shardwright {
 namespace {
 
-using std::string_view_literals::operator""sv;
+using namespace std::string_view_literals;
 
 constexpr auto kZipMagic = "PK\3\4"sv;
 constexpr auto kEndings = std::to_array({".bin"sv, ".pt"sv, ".pth"sv, ".ckpt"sv});

@@ -10,7 +10,7 @@
 namespace shardwright {
 namespace {
 
-using std::string_view_literals::operator""sv;
+using namespace std::string_view_literals;
 using Value = PickleValue;
 
 /// 0x1950a86a20f9469cfc6c, as its pickle begins and as its bytes.
