@@ -27,9 +27,9 @@ namespace {
 using Extents = std::vector<int64_t>;
 /// A box of a tensor in memory of the caller: start, extent, address of its first element, strides in elements, big-endian.
 using MemoryPiece = std::tuple<Extents, Extents, uint64_t, Extents, bool>;
-/// A whole tensor in a file: its absolute path, the file's bytes, offset of the first element and bytes from there to the last, the stored
+/// A whole tensor in a file: its absolute path, the file's bytes and version, offset of the first element and bytes from there to the last, the stored
 /// dtype, strides in elements (none: C order).
-using FilePiece = std::tuple<std::string, uint64_t, uint64_t, uint64_t, std::string, Extents>;
+using FilePiece = std::tuple<std::string, uint64_t, std::string, uint64_t, uint64_t, std::string, Extents>;
 /// What is to be read: tensor id, dtype wanted, where to.
 using Wanted = std::tuple<size_t, std::string, std::vector<MemoryPiece>>;
 
@@ -44,9 +44,9 @@ Status add_pieces(CatalogBuilder& builder, DType dtype, const std::vector<Memory
 
 Status add_file_piece(CatalogBuilder& builder, std::map<std::string, ObjectId>& files, const Extents& shape,
                       const FilePiece& piece) {
-  const auto& [path, file_bytes, offset, length, stored, strides] = piece;
+  const auto& [path, file_bytes, version, offset, length, stored, strides] = piece;
   auto [at, fresh] = files.try_emplace(path, 0);
-  if (fresh) at->second = builder.add_object({path, file_bytes});
+  if (fresh) at->second = builder.add_object({path, file_bytes, version});
   SHARDWRIGHT_ASSIGN(DType dtype, parse_dtype(stored));
   Place place{Place::kExtent, -1, at->second, offset, length};
   return builder.add_piece({Box::whole(shape), place, builder.add_encoding({dtype}), strides});
@@ -267,6 +267,8 @@ void bind_transfer(nb::module_& module) {
              "with ranks, all "
              "of them one "
              "checkpoint, each what it holds.");
+  module.def("file_version", file_version, nb::arg("path"),
+             "What tells two states of a file apart beside its size; '' when it cannot be looked at.");
   module.def("refuse_write", refuse_write, nb::arg("ranks"), nb::arg("why"));
   module.def("arena", arena, nb::arg("bytes"), "Fresh bytes, aligned to 2 MiB where there are at least so many.");
   nb::class_<Arena>(module, "Arena", "Fresh memory for arrays side by side in pages of 2 MiB; each is freed by itself.")

@@ -10,7 +10,8 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
-from ..errors import InvalidArgumentError, UnsupportedError
+from .. import _core
+from ..errors import AbortedError, InvalidArgumentError, UnsupportedError
 from .sources import InFile, InMemory, Missing, Onloaded, Source, contiguous_strides, is_wrapped
 
 
@@ -96,6 +97,8 @@ def whole(source: Source) -> torch.Tensor:
         file.seek(source.offset)
         if file.readinto(buffer) != len(buffer):
             raise EOFError(f"{source.path} ends before its tensor")
+    if _core.file_version(source.path) != source.version:
+        raise AbortedError("a file that holds tensors is not what it was", path=source.path, hint="run again when no other program writes it")
     flat = torch.frombuffer(buffer, dtype=torch.uint8).view(source.stored)
     return flat.as_strided(source.shape, source.strides).to(source.dtype)
 
@@ -113,5 +116,5 @@ def narrowed(source: Source, view: torch.Tensor) -> Source:
         return InMemory(t.as_strided(shape, strides, t.storage_offset() + offset))
     if isinstance(source, InFile):
         start = source.offset + offset * source.stored.itemsize
-        return InFile(source.path, source.file_bytes, start, source.stored, source.dtype, shape, strides)
+        return InFile(source.path, source.file_bytes, source.version, start, source.stored, source.dtype, shape, strides)
     return Onloaded(view.dtype, shape, lambda: whole(source).contiguous().as_strided(shape, strides, offset))

@@ -12,6 +12,7 @@ from typing import Any, Union
 
 import torch
 
+from .. import _core
 from ..checkpoint import Checkpoint
 from ..checkpoint import open as open_checkpoint
 from ..errors import Error
@@ -19,10 +20,12 @@ from ..errors import Error
 
 @dataclass(frozen=True)
 class InFile:
-    """offset: in bytes, of the first element. stored: the type that is there; loaders make `dtype` of it. strides: in elements."""
+    """version: of the file, before it was looked into. offset: in bytes, of the first element. stored: the type that is there; loaders make
+    `dtype` of it. strides: in elements."""
 
     path: str
     file_bytes: int
+    version: str
     offset: int
     stored: torch.dtype
     dtype: torch.dtype
@@ -101,7 +104,7 @@ class Files:
     """Files that tensors lie in, each opened once. Their real paths are kept: what a relative one means may change."""
 
     def __init__(self) -> None:
-        self._opened: dict[str, Checkpoint | Error] = {}
+        self._opened: dict[str, tuple[Checkpoint | Error, str]] = {}
         self._keys: dict[int, set[str]] = {}
 
     def has(self, mapping: Mapping[str, Any], key: str) -> bool:
@@ -115,11 +118,12 @@ class Files:
     def of_safetensors(self, path: str, name: str, dtype: torch.dtype | None) -> InFile | Missing:
         real = os.path.realpath(path)
         if real not in self._opened:
+            version = _core.file_version(real)
             try:
-                self._opened[real] = open_checkpoint(real)
+                self._opened[real] = open_checkpoint(real), version
             except Error as error:
-                self._opened[real] = error
-        opened = self._opened[real]
+                self._opened[real] = error, version
+        opened, version = self._opened[real]
         if isinstance(opened, Error):
             told = "" if os.path.isabs(path) else f"; the path is relative ('{path}'), and the working directory may be another one now"
             return Missing(f"{opened}{told}")
@@ -130,7 +134,7 @@ class Files:
         stored = None if found is None else getattr(torch, found[4], None)
         if found is None or stored is None:
             return Missing(f"{real}: torch has no type for '{name}'")
-        return InFile(os.path.realpath(found[0]), found[1], found[2], stored, dtype or stored, tensor.shape, contiguous_strides(tensor.shape))
+        return InFile(os.path.realpath(found[0]), found[1], version, found[2], stored, dtype or stored, tensor.shape, contiguous_strides(tensor.shape))
 
     def of_dat(self, folder: str, key: str, info: Mapping[str, Any]) -> InFile | Missing:
         path = os.path.realpath(os.path.join(folder, f"{key}.dat"))
@@ -138,13 +142,14 @@ class Files:
         if not isinstance(dtype, torch.dtype):
             return Missing(f"{path}: torch has no type '{info.get('dtype')}'")
         wanted = math.prod(shape) * dtype.itemsize
+        version = _core.file_version(path)
         try:
             size = os.path.getsize(path)
         except OSError as error:
             return Missing(f"{path}: {error.strerror}")
         if size < wanted:
             return Missing(f"{path} has {size} bytes, and the index of its folder says {wanted}: another model was offloaded there")
-        return InFile(path, size, 0, dtype, dtype, shape, contiguous_strides(shape))
+        return InFile(path, size, version, 0, dtype, dtype, shape, contiguous_strides(shape))
 
 
 def hooks_of(module: torch.nn.Module) -> list[Any]:

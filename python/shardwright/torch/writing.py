@@ -45,7 +45,7 @@ def saved(name: str, source: Source) -> Saved:
     if isinstance(source, InFile):
         plain = source.strides == contiguous_strides(source.shape)
         last = 0 if 0 in source.shape else 1 + sum((n - 1) * step for n, step in zip(source.shape, source.strides))
-        where = (source.path, source.file_bytes, source.offset, last * source.stored.itemsize, type_name(source.stored, name),
+        where = (source.path, source.file_bytes, source.version, source.offset, last * source.stored.itemsize, type_name(source.stored, name),
                  [] if plain else list(source.strides))
         return Saved(name, dtype, source.shape, where)
     assert isinstance(source, Onloaded)

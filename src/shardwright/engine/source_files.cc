@@ -17,6 +17,12 @@ Result<std::shared_ptr<Store>> open_source_files(const Catalog& tensors) {
           .at_path(object.key)
           .with_found(size ? fmt::format("{} bytes", *size) : "no such file")
           .with_expected(fmt::format("{} bytes", object.size));
+    // After size(), which pins: from here on the store itself notices.
+    if (!object.version.empty() && file_version(object.key) != object.version)
+      return fail(Code::kAborted, "a file that holds tensors is not what it was")
+          .at_path(object.key)
+          .with_found("as many bytes, written since")
+          .with_hint("run again when no other program writes it");
   }
   for (const auto& file : tensors.side_files()) SHARDWRIGHT_TRY(store->attach(file.key));
   return store;

@@ -1,3 +1,4 @@
+#include <fmt/format.h>
 #include <sys/statvfs.h>
 
 #include <algorithm>
@@ -138,6 +139,13 @@ Result<std::optional<Store::Room>> FileStore::room(std::string_view under) {
 Result<std::unique_ptr<Store>> open_file_store(std::string_view root, const FileStoreOptions& options) {
   if (root.find('\0') != std::string_view::npos) return fail(Code::kInvalidArgument, "path contains a NUL byte");
   return std::unique_ptr<Store>(std::make_unique<FileStore>(std::string(root.empty() ? "." : root), options));
+}
+
+std::string file_version(const std::string& path) {
+  struct stat info;
+  if (::stat(path.c_str(), &info) != 0) return "";
+  FileVersion version = FileVersion::of(info);
+  return fmt::format("{}:{}:{}.{:09}", version.device, version.inode, version.modified_s, version.modified_ns);
 }
 
 }  // namespace shardwright

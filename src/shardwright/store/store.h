@@ -110,6 +110,8 @@ struct FileStoreOptions {
 };
 /// Objects are files below a directory (which may be absent until begin()). Links are followed. No mmap.
 Result<std::unique_ptr<Store>> open_file_store(std::string_view root, const FileStoreOptions& options = {});
+/// What tells two states of a file apart beside its size, to be compared and nothing else; "" when it cannot be looked at. Links are followed.
+std::string file_version(const std::string& path);
 /// Objects in memory; for tests and for small sets.
 std::unique_ptr<Store> open_memory_store();
 

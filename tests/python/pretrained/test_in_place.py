@@ -140,21 +140,38 @@ def test_files_have_the_usual_rights(repos, tmp_path):
     assert {path.stat().st_mode & 0o777 for path in (tmp_path / "out").iterdir() if path.suffix == ".safetensors"} == {0o666 & ~mask}
 
 
-def test_a_failure_leaves_all_as_it_was(repos, tmp_path, monkeypatch):
-    """A shard of the repository changes between looking and reading."""
+def longer(path):
+    with open(path, "ab") as file:
+        file.write(b"x")
+
+
+def other_bytes(path):
+    path.write_bytes(path.read_bytes()[:-1] + b"x")
+
+
+def another_file(path):
+    other = path.with_name("other")
+    shutil.copy2(path, other)
+    os.replace(other, path)
+
+
+@pytest.mark.parametrize("change", [longer, other_bytes, another_file])
+@pytest.mark.parametrize("state", ["repo", "disk_offload"])
+def test_a_failure_leaves_all_as_it_was(repos, tmp_path, monkeypatch, state, change):
+    """A file that the model is on changes between looking and reading: its length, its bytes, or all of it but its time."""
     repo = tmp_path / "repo"
     shutil.copytree(repos / "untied", repo)
-    model = STATES["repo"](repo, None)
+    model = STATES[state](repo, tmp_path / "offload")
+    victim = sorted(repo.glob("*-of-*"))[1] if state == "repo" else tmp_path / "offload" / "model.norm.weight.dat"
     import shardwright.torch.pretrained as pretrained
     real = pretrained.write_sources
 
     def changed(*args, **more):
-        with open(repo / "model-00003-of-00004.safetensors" if (repo / "model-00003-of-00004.safetensors").exists() else sorted(repo.glob("*-of-*"))[1], "ab") as f:
-            f.write(b"x")
+        change(victim)
         return real(*args, **more)
     monkeypatch.setattr(pretrained, "write_sources", changed)
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "model.safetensors").write_bytes(b"old")
-    with pytest.raises(sw.AbortedError, match="not what it was"):
+    with pytest.raises(sw.AbortedError, match=f"{victim.name}.*not what it was|not what it was.*{victim.name}"):
         swt.save_pretrained(model, tmp_path / "out", max_shard_size="20KB")
     assert contents(tmp_path / "out") == {"model.safetensors": b"old"}
