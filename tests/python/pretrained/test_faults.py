@@ -1,7 +1,10 @@
 """What goes wrong, silently or not, when transformers, accelerate and PEFT save offloaded models: one test each of what is right."""
+import contextlib
 import os
 import shutil
+import subprocess
 import warnings
+from collections.abc import Mapping
 
 import pytest
 import torch
@@ -31,6 +34,17 @@ def test_tensors_without_data_are_all_named_and_nothing_is_written(tmp_path):
         swt.save_pretrained(model, tmp_path / "out")
     assert "model.layers.0.mlp.up_proj.weight" in str(told.value) and "model.norm.weight" in str(told.value) and "2 of" in str(told.value)
     assert "hook" in str(told.value) and not (tmp_path / "out").exists()
+
+
+def test_the_root_sent_to_disk(repos, tmp_path):
+    """dispatch_model(model, {"": "disk"}) offloads nothing and fails for want of an index: the model is in memory still, and saved from there."""
+    from accelerate import dispatch_model
+    expected = reference(repos / "untied", tmp_path / "reference", "20KB")
+    model = from_repo(repos / "untied")
+    with pytest.raises(FileNotFoundError, match=r"index\.json"):
+        dispatch_model(model, {"": "disk"}, offload_dir=tmp_path / "fresh")
+    swt.save_pretrained(model, tmp_path / "out", max_shard_size="20KB")
+    assert contents(tmp_path / "out") == expected
 
 
 def test_a_model_without_hooks_on_the_meta_device(tmp_path):
@@ -189,6 +203,45 @@ def test_a_disk_that_is_too_small(tmp_path):
     with pytest.raises(sw.ResourceExhaustedError, match="not enough disk space"):
         swt.save_pretrained(model, tmp_path / "out", max_shard_size="10GB")
     assert not (tmp_path / "out").exists() and sorted(os.listdir(tmp_path)) == ["offload"]
+
+
+def test_a_disk_that_fills_up_meanwhile(repos, tmp_path):
+    """transformers leaves new shards beside the old set, or, where that had shards too, nothing that loads."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", disk], check=False).returncode != 0:
+        pytest.fail("mounting a tmpfs needs root")
+    try:
+        swt.save_pretrained(STATES["repo"](repos / "tied", None), disk / "out", max_shard_size="20KB")
+        before = contents(disk)
+        model = STATES["disk_offload"](repos / "untied", tmp_path / "offload")
+
+        class Asked(Mapping):
+            """Makes the engine ask, and somebody else is faster."""
+
+            def __init__(self, loader):
+                self.loader = loader
+
+            def __getitem__(self, key):
+                with open(disk / "full", "ab", buffering=0) as file, contextlib.suppress(OSError):
+                    while file.write(bytes(4096)):
+                        pass
+                return self.loader[key]
+
+            def __iter__(self):
+                return iter(self.loader)
+
+            def __len__(self):
+                return len(self.loader)
+        for module in model.modules():
+            if getattr(getattr(module, "_hf_hook", None), "weights_map", None) is not None:
+                module._hf_hook.weights_map.dataset = Asked(module._hf_hook.weights_map.dataset)
+        with pytest.raises(sw.ResourceExhaustedError, match="No space left"):
+            swt.save_pretrained(model, disk / "out", max_shard_size="15KB")
+        (disk / "full").unlink()
+        assert contents(disk) == before
+    finally:
+        subprocess.run(["umount", disk], check=True)
 
 
 def test_memory_that_is_too_small_is_told_before(repos, tmp_path, monkeypatch):
