@@ -36,6 +36,27 @@ def hub_reshard(source, target, size):
     report(time.perf_counter() - start)
 
 
+def torch_save(source, target):
+    """The same tensors in one file."""
+    from safetensors.torch import load_file
+    import torch
+
+    torch.save({name: tensor for path in shards(source) for name, tensor in load_file(path).items()}, target)
+    report(0)
+
+
+def torch_to_safetensors(how, source, target):
+    """how: "read", or "mmap", which leaves reading to save_file()."""
+    from safetensors.torch import save_file
+    import torch
+
+    os.makedirs(os.path.dirname(target))
+    start = time.perf_counter()
+    save_file(torch.load(source, weights_only=True, map_location="cpu", mmap=how == "mmap"), target)
+    os.sync()
+    report(time.perf_counter() - start)
+
+
 def safetensors_load(source):
     """load_file alone maps the file and reads nothing: only with clone() are the values in memory of one's own."""
     from safetensors.torch import load_file
@@ -315,10 +336,10 @@ def offloaded_save(who, repository, target, size, memory="64MiB"):
     seconds = time.perf_counter() - start
     done.set()
     watching.join()
-    report(seconds, peak_anonymous_bytes=peak(), memory=samples[::5])
+    report(seconds, peak_anonymous_bytes=peak(), memory=[*samples[:-1:5], *samples[-1:]])
 
 
 if __name__ == "__main__":
-    {"hub_reshard": hub_reshard, "safetensors_load": safetensors_load, "make": make, "keras": on_keras_model, "mesh_load": mesh_load,
-     "orbax_save": orbax_save, "orbax_state_save": orbax_state_save, "orbax_state_load": orbax_state_load, "keras_mesh_load": keras_mesh_load,
-     "repository": repository, "offloaded_save": offloaded_save}[sys.argv[1]](*sys.argv[2:])
+    jobs = (hub_reshard, torch_save, torch_to_safetensors, safetensors_load, make, mesh_load, orbax_save, orbax_state_save, orbax_state_load,
+            keras_mesh_load, repository, offloaded_save)
+    {"keras": on_keras_model, **{job.__name__: job for job in jobs}}[sys.argv[1]](*sys.argv[2:])

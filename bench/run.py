@@ -132,6 +132,22 @@ class Bench:
         copy = lambda: program("copy", os.path.join(self.keras, "model.weights.json"), self.out, "--max-shard-size", SHARDS)
         self.time("keras to safetensors", self.writers(copy, self.keras), {"cp -r; sync": 0.85, "hub load and save; sync": 0.4})
 
+    def from_torch(self):
+        """One file of torch.save()."""
+        source = os.path.join(self.directory, "torch", "pytorch_model.bin")
+        if not os.path.exists(source):
+            os.makedirs(os.path.dirname(source), exist_ok=True)
+            child([*PEERS, "torch_save", self.source, source])
+        target = os.path.join(self.out, "model.safetensors")
+
+        def copy():
+            os.makedirs(self.out)
+            return program("copy", source, target)
+        peer = lambda how: lambda: child([*PEERS, "torch_to_safetensors", how, source, target])
+        self.time(".bin to safetensors", [Rival("shardwright copy", copy, True), Rival("torch.load and save_file; sync", peer("read")),
+                                          Rival("torch.load(mmap=True) and save_file; sync", peer("mmap"))],
+                  {"torch.load and save_file; sync": 0.5}, sources=[os.path.dirname(source)])
+
     def load_warm(self):
         ours = lambda: child([os.path.join(BUILD, "bench_load"), self.source])
         peer = lambda: child([*PEERS, "safetensors_load", self.source])
@@ -237,8 +253,10 @@ class Bench:
                   Rival("save_pretrained; sync", save("transformers", RESHARD)),
                   Rival("save_pretrained, default size; sync", save("transformers", "50GB"))]
         self.time("offloaded model: save", rivals, {"cp -r; sync": 0.85, "save_pretrained; sync": 1.0}, sources=[self.source])
-        lines = {rival.name: min(rival.samples, key=lambda s: s["seconds"]).get("memory") for rival in rivals}
-        figure.draw(os.path.join(ROOT, "docs", "offload-memory.svg"), {name: line for name, line in lines.items() if line})
+        captions = {"shardwright.torch": "shardwright.torch, shards of 300 MB", "save_pretrained; sync": "save_pretrained, shards of 300 MB",
+                    "save_pretrained, default size; sync": "save_pretrained, its default of 50 GB a shard"}
+        figure.draw(os.path.join(ROOT, "docs", "offload-memory.svg"),
+                    {captions[r.name]: min(r.samples, key=lambda s: s["seconds"])["memory"] for r in rivals if r.name in captions})
         for rival in rivals:
             for sample in rival.samples:
                 sample.pop("memory", None)
@@ -280,7 +298,7 @@ def main():
     bench = Bench(options.dir, options.rounds)
     bench.prepare()
     kept = json.load(open(RESULTS))["cases"] if options.only and os.path.exists(RESULTS) else {}
-    for name in options.only or ["reshard", "to_keras", "from_keras", "load_warm", "load_cold", "keras_save", "keras_load", "keras_load_cold",
+    for name in options.only or ["reshard", "to_keras", "from_keras", "from_torch", "load_warm", "load_cold", "keras_save", "keras_load", "keras_load_cold",
                                  "mesh_rows", "mesh_columns", "keras_mesh_rows", "keras_mesh_columns", "offloaded", "orbax_save_raw", "orbax_save_zstd",
                                  "orbax_load_raw", "orbax_load_zstd"]:
         getattr(bench, name)()
