@@ -72,6 +72,20 @@ auto freely(const Job& job) {
   return unwrap(std::move(result));
 }
 
+/// Pairs of key and content: text, or bytes.
+std::vector<std::pair<std::string, std::string>> files_of(const nb::dict& fields) {
+  std::vector<std::pair<std::string, std::string>> out;
+  if (!fields.contains("files")) return out;
+  for (nb::handle pair : nb::cast<nb::list>(fields["files"])) {
+    nb::object content(pair[1]);
+    out.emplace_back(from_str(nb::object(pair[0])),
+                     nb::isinstance<nb::bytes>(content)
+                         ? std::string(nb::borrow<nb::bytes>(content).c_str(), nb::len(content))
+                         : from_str(content));
+  }
+  return out;
+}
+
 CheckpointManager* open_manager(const nb::str& root, const nb::dict& fields, uint64_t memory_bytes, int threads) {
   ManagerOptions options;
   options.names = names_of(fields);
@@ -94,7 +108,7 @@ CheckpointManager::Request request_of(uint64_t step, const nb::dict& fields) {
   content.format = field<std::string>(fields, "format").value_or(content.format);
   content.max_shard_bytes = field<uint64_t>(fields, "max_shard_bytes");
   if (auto settings = field<decltype(content.settings)>(fields, "settings")) content.settings = std::move(*settings);
-  if (auto files = field<decltype(content.files)>(fields, "files")) content.files = std::move(*files);
+  content.files = files_of(fields);
   if (auto metadata = field<std::string>(fields, "metadata")) content.metadata = unwrap(parse_json(*metadata));
   auto hold = field<std::string>(fields, "hold").value_or("copy");
   request.hold = hold == "copy" ? Hold::kStaged : hold == "reference" ? Hold::kReference : Hold::kBlocking;

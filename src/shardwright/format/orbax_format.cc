@@ -65,7 +65,9 @@ class Opener {
       auto parsed = parse_orbax_tree(*text);
       if (!parsed.ok()) return std::move(parsed.error()).at_path(store_.describe(key));
       tree = std::move(*parsed);
-      if (tree.use_ocdbt.value_or(false) && !item.ocdbt)
+      // A tree of text alone, as Keras keeps the configuration of a model, says so too, and has none.
+      bool arrays = std::ranges::any_of(tree.leaves, &OrbaxLeaf::has_array);
+      if (arrays && tree.use_ocdbt.value_or(false) && !item.ocdbt)
         return fail(Code::kNotFound, "the database of the checkpoint is missing")
             .at_path(store_.describe(item.directory + std::string(kOcdbtManifest)));
       SHARDWRIGHT_TRY(add_leaves(item, prefix, tree, *values, kept));

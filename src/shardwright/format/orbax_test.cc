@@ -126,6 +126,17 @@ TEST(Orbax, WhatIsMissingIsNamed) {
   EXPECT_TRUE(open_at(chunk.path()).ok());
 }
 
+TEST(Orbax, ATreeOfTextNeedsNoDatabase) {
+  testing_support::TemporaryDirectory directory;
+  write_file(directory.at("_METADATA"),
+             R"x({"tree_metadata": {"('config',)": {"key_metadata": [{"key": "config", "key_type": 2}],)x"
+             R"( "value_metadata": {"value_type": "string", "skip_deserialize": false}}}, "use_ocdbt": true})");
+  write_file(directory.at("_strings.json"), R"({"config": "{}"})");
+  auto opened = open_checkpoint(directory.path());
+  ASSERT_OK(opened);
+  EXPECT_EQ(opened->catalog.size(), 0);
+}
+
 TEST(Orbax, CollidingNamesAreRefused) {
   auto leaf = [](const char* keys) {
     return std::string(R"({"key_metadata":)") + keys +

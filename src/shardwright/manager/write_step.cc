@@ -64,10 +64,10 @@ class StepWriter {
     SHARDWRIGHT_TRY(check_files());
     SHARDWRIGHT_TRY(prepare());
     SHARDWRIGHT_TRY(detail::make_directories(root_));
-    bool replaces = exists(root_ + "/" + name_);
+    bool there = exists(root_ + "/" + name_), replaces = there && conflict.replace;
     branches_ = conflict.branch && !replaces;
-    std::string under = replaces ? std::string(kFresh) + name_ : name_;
-    if (replaces) SHARDWRIGHT_TRY(detail::remove_tree(root_ + "/" + under));
+    std::string under = there ? std::string(kFresh) + name_ : name_;
+    if (there) SHARDWRIGHT_TRY(detail::remove_tree(root_ + "/" + under));
     SHARDWRIGHT_ASSIGN(auto store, open_file_store(root_));
     SHARDWRIGHT_TRY(check_room(*store));
     {
@@ -78,9 +78,10 @@ class StepWriter {
     const uint64_t bytes = plan_.summary.work_bytes;
     if (options_.progress && !options_.progress("sync", bytes, bytes))
       return fail(Code::kAborted, "stopped on request");
-    if (branches_) SHARDWRIGHT_TRY(set_later_steps_aside());
+    if (branches_) SHARDWRIGHT_TRY(set_steps_aside());
     SHARDWRIGHT_TRY(transaction_->commit({keys_, {}, {}}));
     if (replaces) SHARDWRIGHT_TRY(take_place());
+    if (there && !replaces) SHARDWRIGHT_TRY(detail::move_directory(root_ + "/" + under, root_ + "/" + name_));
     watch_.sample();
     written_.step = content_.step;
     written_.name = name_;
@@ -160,6 +161,9 @@ class StepWriter {
   std::string metadata_text() const {
     std::map<std::string, std::string> handlers;
     if (content_.format == "orbax") handlers[content_.item] = kTreeHandler;
+    for (const auto& [key, text] : content_.files)
+      if (auto slash = key.find('/'); slash != key.npos && key.substr(slash + 1) == kOrbaxTree)
+        handlers[key.substr(0, slash)] = kTreeHandler;
     bool measured = std::ranges::any_of(content_.files, [](const auto& file) { return file.first == kMetricsFile; });
     if (measured) handlers["metrics"] = kJsonHandler;
     return orbax_step_text(handlers, time_ns_, content_.metadata);
@@ -190,10 +194,10 @@ class StepWriter {
     return step_manifest_text(manifest, entry, stored);
   }
 
-  /// Newest first: whatever stops this, no step is missing among those that are left.
-  Status set_later_steps_aside() {
+  /// This one and all later ones, the newest first: whatever stops this, no step is missing among those that are left.
+  Status set_steps_aside() {
     SHARDWRIGHT_ASSIGN(auto steps, list_step_names(root_, names_));
-    std::erase_if(steps, [&](const auto& step) { return step.first <= content_.step; });
+    std::erase_if(steps, [&](const auto& step) { return step.first < content_.step; });
     if (steps.empty()) return {};
     std::string branches = root_ + "/" + std::string(kBranches);
     uint64_t number = 0;
@@ -202,7 +206,7 @@ class StepWriter {
     SHARDWRIGHT_TRY(detail::make_directories(branch));
     for (size_t i = steps.size(); i-- > 0;)
       SHARDWRIGHT_TRY(detail::move_directory(root_ + "/" + steps[i].second, branch + "/" + steps[i].second));
-    written_.warnings.push_back(fmt::format("{} later steps were moved to {}", steps.size(), branch));
+    written_.warnings.push_back(fmt::format("{} steps were moved to {}", steps.size(), branch));
     return {};
   }
 
@@ -239,7 +243,7 @@ Status check_conflict(const std::string& root, const StepNames& names, uint64_t 
   SHARDWRIGHT_TRY(names.check());
   SHARDWRIGHT_ASSIGN(auto steps, list_step_names(root, names));
   bool there = std::ranges::any_of(steps, [&](const auto& other) { return other.first == step; });
-  if (there && !conflict.replace)
+  if (there && !conflict.replace && !conflict.branch)
     return fail(Code::kAlreadyExists, fmt::format("step {} is there already", step))
         .at_path(root + "/" + names.name_of(step))
         .with_hint("force replaces it");

@@ -20,7 +20,8 @@ struct StepContent {
   Calls calls{};
   std::optional<uint64_t> max_shard_bytes{};                    ///< none: 5 GB where the format has shards
   std::vector<std::pair<std::string, std::string>> settings{};  ///< WriteOptions::settings
-  /// Further files, by their keys in the step: "metrics/metrics", "iterator/process_0-of-1.json", "state/shardwright.tree.json".
+  /// Further files, by their keys in the step: "metrics/metrics", "iterator/process_0-of-1.json", "state/shardwright.tree.json". A directory of
+  /// them with a `_METADATA` is an item too, a tree as Orbax keeps it.
   std::vector<std::pair<std::string, std::string>> files{};
   Json metadata = Json::object();  ///< the user's, in _CHECKPOINT_METADATA
 };
@@ -28,7 +29,7 @@ struct StepContent {
 /// What to do when the step, or a later one, is there already.
 struct StepConflict {
   bool replace = false;  ///< an existing step is replaced; else kAlreadyExists
-  bool branch = false;   ///< later steps move to ROOT/.branches/<n>/; else kAlreadyExists
+  bool branch = false;   ///< it, when it is there, and later ones move to ROOT/.branches/<n>/; else kAlreadyExists
 };
 /// Checks without writing; what write_step() would refuse for what is there.
 Status check_conflict(const std::string& root, const StepNames& names, uint64_t step, const StepConflict& conflict);

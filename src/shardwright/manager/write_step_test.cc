@@ -164,6 +164,33 @@ TEST_F(WriteStep, ABranchSetsLaterStepsAside) {
   EXPECT_THAT(entries(), ElementsAre("5", "6"));
 }
 
+TEST_F(WriteStep, ABranchMayBeginAtAStepThatIsThere) {
+  for (uint64_t step : {5, 6, 7}) ASSERT_OK(write(step, static_cast<float>(step)));
+  ASSERT_OK(write(6, 8, {.branch = true}));
+  EXPECT_EQ(value_of(6), 8.f);
+  EXPECT_THAT(entries(), ElementsAre(".branches", "5", "6"));
+  EXPECT_TRUE(prove_step(root + "/.branches/0/6").complete);
+  EXPECT_TRUE(prove_step(root + "/.branches/0/7").complete);
+}
+
+TEST_F(WriteStep, ATreeAmongTheFilesIsAnItem) {
+  Weights weights(1);
+  StepContent content;
+  content.step = 1;
+  content.tensors = weights.catalog();
+  content.files = {{"note/_METADATA",
+                    R"x({"tree_metadata": {"('a',)": {"key_metadata": [{"key": "a", "key_type": 2}],)x"
+                    R"( "value_metadata": {"value_type": "string", "skip_deserialize": false}}}, "use_ocdbt": true})"},
+                   {"note/_strings.json", R"({"a": "text"})"}};
+  ASSERT_OK(write_step(root, names, content, {}, {}));
+  auto step = open_checkpoint(root + "/1");
+  ASSERT_OK(step);
+  EXPECT_THAT(std::string(step->catalog.value("orbax")->data), HasSubstr(R"("strings":{"a":"text"})"));
+  std::ifstream metadata(root + "/1/_CHECKPOINT_METADATA");
+  std::string text{std::istreambuf_iterator<char>(metadata), {}};
+  EXPECT_THAT(text, HasSubstr("\"note\""));
+}
+
 TEST_F(WriteStep, AFailureLeavesNothing) {
   ASSERT_OK(write(5, 1));
   format = "hdf5";
