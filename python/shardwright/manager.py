@@ -16,7 +16,8 @@ import math
 import os
 import sys
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from types import TracebackType
@@ -29,6 +30,7 @@ from .arrays import Filler, Source
 from .checkpoint import Checkpoint, open as open_checkpoint
 from .dtypes import block_of
 from .errors import CorruptError, InvalidArgumentError, NotFoundError
+from .items import files_of_item
 from .jobs import verify as verify_checkpoint
 from .memory import DEFAULT_MEMORY, size
 from .progress import Progress, reporting
@@ -130,12 +132,13 @@ class CheckpointManager:
     # ---- saving
 
     def save(self, step: int, tree: Any, *, metrics: Mapping[str, float] | None = None, metadata: Mapping[str, Any] | None = None,
-             iterator_state: Any = None, force: bool = False, background: bool | None = None, within: float | None = None,
-             progress: Progress = None) -> None:
+             iterator_state: Any = None, items: Mapping[str, Any] | None = None, force: bool = False, background: bool | None = None,
+             within: float | None = None, progress: Progress = None) -> None:
         """Saves a step. When it returns, the values are held still: later changes, donation and freeing do not reach the file.
 
         tree: nested dicts, lists, tuples and what JAX knows as nodes, of arrays (NumPy's, PyTorch's, JAX's), numbers, text, None, random keys.
         metrics: numbers by name. metadata: anything that is JSON. iterator_state: JSON, or text or bytes that a data iterator gave.
+        items: further small trees by name (text, NumPy arrays), each in a directory of its own beside the tree; restore(item=name) gives it.
         force: replaces a step that is there, at once; else AlreadyExistsError.
         background: other than the manager's. within: seconds after which a save that is not done ends with AbortedError, leaving nothing (on
             SIGTERM: save(..., within=20), then wait()).
@@ -149,7 +152,7 @@ class CheckpointManager:
         stored = stored_of(tree)
         fields: dict[str, Any] = {
             "item": self._item, "format": self._format, "max_shard_bytes": self._shard, "settings": self._options, "replace": force,
-            "metadata": _json(dict(metadata or {}), "metadata"), "files": self._files(stored.document, metrics, iterator_state),
+            "metadata": _json(dict(metadata or {}), "metadata"), "files": self._files(stored.document, metrics, iterator_state, items or {}),
             "hold": self._hold_for(stored, background), "seconds": within,
             "keep": self._kept_by_predicate(step, metrics, metadata)}
         values = [("orbax", json.dumps({"items": {"": stored.document}}))] if self._format == "orbax" else []
@@ -159,8 +162,13 @@ class CheckpointManager:
             self._core.save(step, given, [], values, fields, fill, self._memory, self._threads, report)
         self._held = stored.sources if fields["hold"] == "reference" else []
 
-    def _files(self, document: Mapping[str, Any], metrics: Mapping[str, float] | None, iterator_state: Any) -> list[tuple[str, str]]:
-        files = []
+    def _files(self, document: Mapping[str, Any], metrics: Mapping[str, float] | None, iterator_state: Any,
+               items: Mapping[str, Any]) -> list[tuple[str, str | bytes]]:
+        files: list[tuple[str, str | bytes]] = []
+        for name, tree in items.items():
+            if name == self._item:
+                raise InvalidArgumentError("an item has the name of the tree's own", found=repr(name))
+            files += files_of_item(name, tree)
         if metrics is not None:
             files.append((_METRICS, _json({str(name): float(value) for name, value in metrics.items()}, "metrics", nan=True)))
         if iterator_state is not None:
@@ -309,14 +317,15 @@ class CheckpointManager:
         """The tensors of a step, lazily. See shardwright.open()."""
         return open_checkpoint(_core.tensors_of_step(self.path(step), self._item))
 
-    def restore(self, step: int | Literal["latest", "best"] | None = None, target: Any = None, *, partial: bool = False, cast: bool = False,
-                verify: bool = False, progress: Progress = None) -> Any:
+    def restore(self, step: int | Literal["latest", "best"] | None = None, target: Any = None, *, item: str | None = None, partial: bool = False,
+                cast: bool = False, verify: bool = False, progress: Progress = None) -> Any:
         """The tree of a step, wherever it was saved: other devices, another number of processes, sharded or not.
 
         step: a number; None or "latest": the newest complete one; "best": by best_metric.
         target: None: dicts and lists of NumPy arrays, as they were saved. Else a tree of the same names, each leaf saying what it is to be:
             a jax.Array or jax.ShapeDtypeStruct: an array with its sharding; a NumPy array; a tensor of PyTorch, on its device; a number;
             `...`: whatever was saved. Nothing of the target is changed.
+        item: of another item of the step than the tree that save() was given.
         partial: the checkpoint may have more than the target asks for. Never less.
         cast: floating types are converted to the target's; else another dtype is a mismatch.
         verify: every byte is held against the checksums of the step first.
@@ -324,19 +333,26 @@ class CheckpointManager:
         Everything is checked before the first value is read: InvalidArgumentError names all that is missing, unexpected or different. Also
         NotFoundError, CorruptError.
         """
-        info = self.info(step)
-        directory = os.path.join(self._root, info.name)
-        place = _core.tensors_of_step(directory, self._item)
-        if verify:
-            _verify(place, directory)
-        with open_checkpoint(place) as checkpoint:
-            notes = _notes(checkpoint, place if os.path.isdir(place) else os.path.dirname(place))
+        with self.opened(step, item=item, verify=verify) as (checkpoint, notes):
             if target is None:
                 arrays = checkpoint.load([n.name for n in notes if n.has_array], memory=self._memory, threads=self._threads, progress=progress)
                 return unflatten([(note.path, value_of(note, arrays.get(note.name))) for note in notes])
             leaves, rebuild = flatten(target)
-            report = Report(place, partial, cast)
+            report = Report(checkpoint.path, partial, cast)
             return rebuild(fill_target(checkpoint, notes, leaves, report, self._memory, self._threads, progress))
+
+    @contextmanager
+    def opened(self, step: int | Literal["latest", "best"] | None = None, *, item: str | None = None,
+               verify: bool = False) -> Iterator[tuple[Checkpoint, list[Note]]]:
+        """The tensors of a step, lazily, and its tree: where each leaf stands."""
+        directory = self.path(step)
+        if item is not None and not os.path.isdir(os.path.join(directory, item)):
+            raise NotFoundError(f"the step has no item '{item}'", path=directory)
+        place = _core.tensors_of_step(directory, item or self._item)
+        if verify:
+            _verify(place, directory)
+        with open_checkpoint(place) as checkpoint:
+            yield checkpoint, _notes(checkpoint, place if os.path.isdir(place) else os.path.dirname(place))
 
     # ---- keeping and removing
 

@@ -5,12 +5,14 @@
     shardwright.keras.save_weights(model, "model.weights.json", max_shard_size="2GB")
     shardwright.keras.load_weights(model, "model.weights.json")
 """
+from .callback import CheckpointCallback
 from .distribution import distribute_tensor, distribute_variable, relayout
 from .loading import Loaded, load_weights
 from .matching import MismatchError
 from .models import load_model, save_model
 from .saving import save_weights
+from .states import Restored, restore
 from .walk import Weight, weights_of
 
-__all__ = ["Loaded", "MismatchError", "Weight", "distribute_tensor", "distribute_variable", "load_model", "load_weights", "relayout",
-           "save_model", "save_weights", "weights_of"]
+__all__ = ["CheckpointCallback", "Loaded", "MismatchError", "Restored", "Weight", "distribute_tensor", "distribute_variable", "load_model",
+           "load_weights", "relayout", "restore", "save_model", "save_weights", "weights_of"]

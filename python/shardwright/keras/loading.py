@@ -14,21 +14,16 @@ import numpy as np
 from ..dtypes import Array, is_float
 from ..errors import Error, NotFoundError, ResourceExhaustedError
 from ..jobs import verify as verify_checkpoint
-from ..memory import DEFAULT_MEMORY, Arena, size
+from ..memory import DEFAULT_MEMORY, size
 from ..checkpoint import Tensor
 from ..progress import Progress, reporting
 from . import backends
-from .backends import Landing
 from .legacy import legacy_names
-from .matching import Item, Match, MismatchError, is_bytes_of_float8, match
+from .matching import Item, Match, MismatchError, match
+from .reading import Reading, Want
 from .report import Report, shown
 from .stored import Located, Path, Stored, open_stored
 from .walk import Saveable, expected, is_plain_optimizer, own_variables, require_built, walk
-
-# Variables below this size are read several at a time.
-_SMALL_BYTES = 16 << 20
-# What the engine is given in any case, as far as there is so much.
-_LEAST_MEMORY = 16 << 20
 
 
 @dataclass
@@ -204,109 +199,39 @@ def _warn(text: str, lines: Sequence[str]) -> None:
 
 # ---- values
 
-@dataclass(eq=False)
-class _Step:
-    located: Located
-    variable: Any
-    certain: bool  # that the value goes to this variable
-
-    @property
-    def nbytes(self) -> int:
-        return int(np.prod(backends.shape_of(self.variable), dtype=object)) * backends.dtype_of(self.variable).itemsize
-
-
-class _Load:
-    """Reads what layers ask for: large variables when it is their turn, small ones with their neighbours."""
+class _Load(Reading):
+    """Reads what layers ask for."""
 
     def __init__(self, found: Match, free_first: bool, memory: int, threads: int, report: Report):
-        self.found, self.free_first, self.threads, self.report = found, free_first, threads, report
-        self.shared = max(64 << 10, min(32 << 20, memory // 8))
-        self.memory = max(memory - self.shared, min(memory, _LEAST_MEMORY))
-        self.batch_of: dict[_Step, list[_Step]] = {}
-        self.ready: dict[_Step, Any] = {}
-        self.arena = Arena()
+        super().__init__(free_first, memory, threads, report)
+        self.found = found
 
     def run(self) -> None:
-        steps = {id(item): {key: _Step(located, into[key], item.exact) for key, located in item.entries.items() if key in into}
+        wants = {id(item): {key: Want(located, into[key], item.exact) for key, located in item.entries.items() if key in into}
                  for item in self.found.items if (into := item.guesses if item.targets is None else item.targets)}
-        self.plan([step for item in self.found.items for step in steps.get(id(item), {}).values()])
+        self.plan([want for item in self.found.items for want in wants.get(id(item), {}).values()])
         try:
             for item in self.found.items:
-                self.load(item, steps.get(id(item)))
+                self.load(item, wants.get(id(item)))
             for state, located in self.found.seeds:
                 state.assign(np.asarray(located.tensor))
         except Error as error:
             error.context = (*error.context, "while values were read: the model holds some of the new ones")
             raise
 
-    def plan(self, steps: list[_Step]) -> None:
-        batch: list[_Step] = []
-        for step in steps:
-            small = step.nbytes < min(_SMALL_BYTES, self.shared)
-            if not small or sum(s.nbytes + 64 for s in batch) + step.nbytes > self.shared:
-                batch = []
-            self.batch_of[step] = batch if small else [step]
-            if small:
-                batch.append(step)
-
-    def load(self, item: Item, steps: dict[str, _Step] | None) -> None:
-        steps = steps or {}
+    def load(self, item: Item, wants: dict[str, Want] | None) -> None:
+        wants = wants or {}
         if item.targets is None:
             whole = _Whole(item.entries, self.report)
-            made = {key: (lambda key=key: self.take(steps[key]) if key in steps else whole[key]) for key in item.entries}
-            item.saveable.object.load_own_variables(_Store(made) if steps else whole)
+            made = {key: (lambda key=key: self.take(wants[key]) if key in wants else whole[key]) for key in item.entries}
+            item.saveable.object.load_own_variables(_Store(made) if wants else whole)
         elif is_plain_optimizer(item.saveable.object):  # its own method would take nothing of a file that has fewer
-            for step in steps.values():
-                step.variable.assign(self.take(step))
+            for want in wants.values():
+                want.variable.assign(self.take(want))
         else:
-            item.saveable.object.load_own_variables(_Store({key: (lambda step=step: self.take(step)) for key, step in steps.items()}))
-        for step in steps.values():
-            self.ready.pop(step, None)
-
-    def take(self, step: _Step) -> Any:
-        if step not in self.ready:
-            waiting = self.batch_of.pop(step, [step])
-            for other in waiting:
-                self.batch_of.pop(other, None)
-            self.read(waiting)
-        return self.ready.pop(step)
-
-    def read(self, steps: list[_Step]) -> None:
-        if len(steps) == 1 and backends.on_torch_device(steps[0].variable):
-            step, = steps
-            self.ready[step] = backends.fill_torch_device(step.variable, lambda start, array: self.fill([(step.located, start, array)]))
-            return
-        apart = [step for step in steps if backends.on_torch_device(step.variable)]
-        for step in apart:
-            self.read([step])
-        steps = [step for step in steps if step not in apart]
-        landings: list[tuple[_Step, Landing]] = []
-        for step in steps:
-            landings.append((step, backends.land(step.variable, self.arena.empty, self.free_first and step.certain)))
-        self.fill([(step.located, start, array) for step, landing in landings for start, array in landing.boxes])
-        for step, landing in landings:
-            self.ready[step] = landing.finish()
-
-    def fill(self, boxes: list[tuple[Located, tuple[int, ...], Array]]) -> None:
-        """Reads boxes, each file once from front to back, converting where dtypes differ."""
-        jobs: dict[int, list[tuple[str, tuple[int, ...], Array]]] = {}
-        after: list[tuple[Array, Array]] = []
-        checkpoints: dict[int, Any] = {}
-        for located, start, array in boxes:
-            into = array
-            have = located.tensor.dtype
-            if is_bytes_of_float8(have, array.dtype):
-                into = array.view(np.uint8)
-            elif have != array.dtype and not (is_float(have) and is_float(array.dtype)):
-                into = np.empty(array.shape, have)
-                after.append((array, into))
-            checkpoints[id(located.checkpoint)] = located.checkpoint
-            jobs.setdefault(id(located.checkpoint), []).append((located.tensor.name, start, into))
-        for key, group in jobs.items():
-            checkpoints[key].read(group, memory=self.memory, threads=self.threads, progress=self.report.part())
-        for array, values in after:
-            array[...] = values
-        self.report.add(sum(located.tensor.dtype.itemsize * array.size for located, _, array in boxes))
+            item.saveable.object.load_own_variables(_Store({key: (lambda want=want: self.take(want)) for key, want in wants.items()}))
+        for want in wants.values():
+            self.ready.pop(want, None)
 
 
 class _Store:

@@ -140,7 +140,7 @@ class _Matcher:
             return
         for key, variable in targets.items():
             if key not in entries:
-                self.missing.append((saveable.path, saveable.file_name(key), _described(variable)))
+                self.missing.append((saveable.path, saveable.file_name(key), described(variable)))
                 continue
             found = unfit(entries[key], variable)
             if found:
@@ -160,9 +160,9 @@ class _Matcher:
         missing = [name for _, name, _ in self.missing]
         surplus = [name for _, name in self.surplus]
         for path, name, described in self.missing:
-            self.problem(path, f"'{name}' ({described}): not in the file" + _near(name, surplus or self.stored.names()))
+            self.problem(path, f"'{name}' ({described}): not in the file" + near_text(name, surplus or self.stored.names()))
         for path, name in self.surplus:
-            self.problem(path, f"'{name}': in the file, not in the model" + _near(name, missing))
+            self.problem(path, f"'{name}': in the file, not in the model" + near_text(name, missing))
 
     def ignored(self, path: str) -> bool:
         """Groups that a model may do without: of an optimizer that it has not, and states of seed generators, which Keras leaves out today."""
@@ -184,11 +184,11 @@ def _quoted(saveable: Saveable) -> str:
     return f"{kind} '{saveable.label}' at '{saveable.path}'" if saveable.label else f"{kind} at '{saveable.path}'"
 
 
-def _described(variable: Any) -> str:
+def described(variable: Any) -> str:
     return f"{variable.path}, {dtype_of(variable).name} {list(shape_of(variable))}"
 
 
-def _near(name: str, names: list[str]) -> str:
+def near_text(name: str, names: list[str]) -> str:
     near = _core.nearest_names(name, names, 2)
     return "; near: " + ", ".join(map(repr, near)) if near else ""
 

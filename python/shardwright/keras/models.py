@@ -23,6 +23,7 @@ from ..progress import Progress
 from ..saving import CopySummary
 from .loading import load_weights
 from .saving import save_values, shard_bytes
+from .states import ASSETS, CONFIG, is_run, restore_step, step_of
 from .walk import require_built, walk
 
 try:
@@ -99,14 +100,22 @@ def _with_weights(model: Any, archive: str, target: str, random_state: bool, mem
 
 
 def load_model(path: str | os.PathLike[str], custom_objects: dict[str, Any] | None = None, compile: bool = True, safe_mode: bool = True, *,
-               weights: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None, verify: bool = False, isolate: bool = False,
+               step: int | str | None = None, weights: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None, verify: bool = False, isolate: bool = False,
                memory: int | str = DEFAULT_MEMORY, threads: int = 0, progress: Progress | str = "auto") -> Any:
-    """Makes a model of a .keras file, as Keras or save_model() wrote it, or of a directory as model.save(..., zipped=False) makes it.
+    """Makes a model of a .keras file, as Keras or save_model() wrote it, of a directory as model.save(..., zipped=False) makes it, or of a run that
+    CheckpointCallback or Keras's OrbaxCheckpoint has saved, with the state of its optimizer and metrics.
 
+    step: which of a run, as in restore(); None: the latest that is complete.
     custom_objects, compile, safe_mode: as in keras.saving.load_model. weights: take them from there, whatever the file says.
     Everything else as in load_weights().
     """
     source = os.fspath(path)
+    if is_run(source):
+        if weights is not None:
+            raise InvalidArgumentError("a run has the weights of its models", path=source, found=f"weights={weights!r}")
+        return _model_of_step(source, step, custom_objects, compile, safe_mode, verify=verify, memory=memory, threads=threads, progress=progress)
+    if step is not None:
+        raise InvalidArgumentError("this is no run, and has no steps", path=source, found=f"step={step!r}")
     with errors_of(source), _Contents(source) as contents:
         config = _object(contents.read(_CONFIG), source, f"member '{_CONFIG}'")
         where = weights if weights is not None else contents.weights()
@@ -114,10 +123,42 @@ def load_model(path: str | os.PathLike[str], custom_objects: dict[str, Any] | No
         load_weights(model, where, verify=verify, isolate=isolate, memory=memory, threads=threads, progress=progress)
         with tempfile.TemporaryDirectory() as folder:
             contents.unpack_assets(folder)
-            for saveable in walk(model).saveables:
-                if hasattr(saveable.object, "load_assets") and os.path.isdir(os.path.join(folder, saveable.path)):
-                    saveable.object.load_assets(os.path.join(folder, saveable.path))
+            _load_assets(model, folder)
     return model
+
+
+def _load_assets(model: Any, folder: str) -> None:
+    for saveable in walk(model).saveables:
+        if hasattr(saveable.object, "load_assets") and os.path.isdir(os.path.join(folder, saveable.path)):
+            saveable.object.load_assets(os.path.join(folder, saveable.path))
+
+
+def _model_of_step(path: str, step: int | str | None, custom_objects: dict[str, Any] | None, compile: bool, safe_mode: bool, **options: Any) -> Any:
+    with step_of(path, step) as (manager, info):
+        directory = manager.path(info.step)
+        if not os.path.isdir(os.path.join(directory, CONFIG)):
+            raise NotFoundError("the step has no configuration of a model", path=directory, expected=f"an item '{CONFIG}'",
+                                hint="it was saved with save_weights_only=True: make the model, and use restore()")
+        config = _object(manager.restore(info.step, item=CONFIG)["config"].encode(), directory, "the configuration")
+        model = _model_of(config if compile else {**config, "compile_config": None}, custom_objects, safe_mode)
+        restore_step(model, manager, info, **options)
+        if os.path.isdir(os.path.join(directory, ASSETS)):
+            with tempfile.TemporaryDirectory() as folder:
+                _unpack(manager.restore(info.step, item=ASSETS), folder, directory)
+                _load_assets(model, folder)
+    return model
+
+
+def _unpack(tree: dict[str, Any], folder: str, path: str) -> None:
+    """Files kept as bytes by the parts of their paths."""
+    for name, content in tree.items():
+        if name in ("", ".", "..") or "/" in name or "\\" in name or "\0" in name:
+            raise CorruptError(f"an asset '{name}' would be unpacked somewhere else", path=path)
+        if isinstance(content, dict):
+            os.makedirs(os.path.join(folder, name), exist_ok=True)
+            _unpack(content, os.path.join(folder, name), path)
+        else:
+            content.tofile(os.path.join(folder, name))
 
 
 def _model_of(config: dict[str, Any], custom_objects: dict[str, Any] | None, safe_mode: bool) -> Any:
@@ -129,14 +170,13 @@ def _model_of(config: dict[str, Any], custom_objects: dict[str, Any] | None, saf
 
 def _write_archive(model: Any, archive: str, staging: str, index: str | None) -> str:
     """Everything but the weights. index: name of the index of weights beside it. Returns a digest of what was written, the date left out."""
-    with ObjectSharingScope():
-        config = json.dumps(keras.saving.serialize_keras_object(model))
+    config = json.dumps(config_of(model))
     about = {"keras_version": keras.__version__, "date_saved": datetime.datetime.now().strftime("%Y-%m-%d@%H:%M:%S")}
     digest = hashlib.sha256(config.encode())
     with zipfile.ZipFile(archive, "w") as opened:
         opened.writestr(zipfile.ZipInfo(_METADATA), json.dumps(about))
         opened.writestr(zipfile.ZipInfo(_CONFIG), config)
-        for name, file in _assets(model, os.path.join(staging, "assets")):
+        for name, file in assets_of(model, os.path.join(staging, "assets")):
             opened.write(file, f"assets/{name}")
             digest.update(name.encode())
             with open(file, "rb") as asset:
@@ -147,7 +187,13 @@ def _write_archive(model: Any, archive: str, staging: str, index: str | None) ->
     return digest.hexdigest()
 
 
-def _assets(model: Any, folder: str) -> Iterator[tuple[str, str]]:
+def config_of(model: Any) -> Any:
+    """What Keras makes a model of, as JSON."""
+    with ObjectSharingScope():
+        return keras.saving.serialize_keras_object(model)
+
+
+def assets_of(model: Any, folder: str) -> Iterator[tuple[str, str]]:
     """Files that objects of the model save beside their variables: name within the assets, path."""
     for saveable in walk(model).saveables:
         if hasattr(saveable.object, "save_assets"):

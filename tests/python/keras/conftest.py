@@ -10,7 +10,7 @@ sys.path.insert(0, str(HERE))
 # These run in processes of their own, with eight devices and on PyTorch: see test_backends.py.
 collect_ignore = []
 if "--xla_force_host_platform_device_count=8" not in os.environ.get("XLA_FLAGS", ""):
-    collect_ignore.append("test_sharded.py")
+    collect_ignore += ["test_sharded.py", "test_callback_sharded.py"]
 if os.environ.get("KERAS_BACKEND") != "torch":
     collect_ignore.append("test_torch.py")
 

@@ -23,11 +23,11 @@ def again(files, **environment):
 
 
 def test_on_torch():
-    again(["test_roundtrip.py", "test_index.py", "test_mismatch.py", "test_layers.py", "test_cases.py", "test_archive.py", "test_torch.py"], KERAS_BACKEND="torch")
+    again(["test_roundtrip.py", "test_index.py", "test_mismatch.py", "test_layers.py", "test_cases.py", "test_archive.py", "test_callback.py", "test_torch.py"], KERAS_BACKEND="torch")
 
 
 def test_on_eight_devices():
-    again(["test_sharded.py"], KERAS_BACKEND="jax", XLA_FLAGS=DEVICES)
+    again(["test_sharded.py", "test_callback_sharded.py"], KERAS_BACKEND="jax", XLA_FLAGS=DEVICES)
 
 
 def test_jax_takes_the_memory_over(tmp_path):
