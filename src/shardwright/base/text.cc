@@ -152,6 +152,7 @@ std::string describe_magic(std::string_view first_bytes) {
       Magic{"\x89HDF\r\n\x1a\n"sv, "an HDF5 file"sv},
       Magic{"\x93NUMPY"sv, "a NumPy array file"sv},
       Magic{"\x1f\x8b"sv, "a gzip file"sv},
+      Magic{"PYTORCH1"sv, "a preview archive of PyTorch, from before its zip form"sv},
       Magic{"\x28\xb5\x2f\xfd"sv, "a zstd file"sv},
   };
   for (const Magic& magic : kMagics)

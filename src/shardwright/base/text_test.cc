@@ -274,6 +274,7 @@ TEST(Magic, SaysWhatItIs) {
   EXPECT_EQ(describe_magic("{\n  \"metadata\": {"), "a JSON text");
   EXPECT_EQ(describe_magic("\x40\0\0\0\0\0\0\0{\"a\":"s), "a safetensors file");
   EXPECT_EQ(describe_magic("\x1f\x8b\x08"), "a gzip file");
+  EXPECT_EQ(describe_magic("PYTORCH1"), "a preview archive of PyTorch, from before its zip form");
   EXPECT_EQ(describe_magic(""), "");
   EXPECT_EQ(describe_magic("{not json"), "");
   EXPECT_EQ(describe_magic("hello"), "");
