@@ -205,43 +205,63 @@ def test_a_disk_that_is_too_small(tmp_path):
     assert not (tmp_path / "out").exists() and sorted(os.listdir(tmp_path)) == ["offload"]
 
 
-def test_a_disk_that_fills_up_meanwhile(repos, tmp_path):
-    """transformers leaves new shards beside the old set, or, where that had shards too, nothing that loads."""
-    disk = tmp_path / "disk"
-    disk.mkdir()
-    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=2m", "tmpfs", disk], check=False).returncode != 0:
+@contextlib.contextmanager
+def small_disk(path, nbytes):
+    path.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={nbytes}", "tmpfs", path], check=False).returncode != 0:
         pytest.fail("mounting a tmpfs needs root")
     try:
+        yield path
+    finally:
+        subprocess.run(["umount", path], check=True)
+
+
+class Asked(Mapping):
+    """What hooks read from, and nobody knows: the engine has to ask for each tensor."""
+
+    def __init__(self, loader, before):
+        self.loader, self.before = loader, before
+
+    def __getitem__(self, key):
+        self.before()
+        return self.loader[key]
+
+    def __iter__(self):
+        return iter(self.loader)
+
+    def __len__(self):
+        return len(self.loader)
+
+
+def test_a_disk_that_fills_up_meanwhile(repos, tmp_path):
+    """transformers leaves new shards beside the old set, or, where that had shards too, nothing that loads."""
+    with small_disk(tmp_path / "disk", 2**21) as disk:
         swt.save_pretrained(STATES["repo"](repos / "tied", None), disk / "out", max_shard_size="20KB")
         before = contents(disk)
         model = STATES["disk_offload"](repos / "untied", tmp_path / "offload")
 
-        class Asked(Mapping):
-            """Makes the engine ask, and somebody else is faster."""
-
-            def __init__(self, loader):
-                self.loader = loader
-
-            def __getitem__(self, key):
-                with open(disk / "full", "ab", buffering=0) as file, contextlib.suppress(OSError):
-                    while file.write(bytes(4096)):
-                        pass
-                return self.loader[key]
-
-            def __iter__(self):
-                return iter(self.loader)
-
-            def __len__(self):
-                return len(self.loader)
+        def somebody_else_is_faster():
+            with open(disk / "full", "ab", buffering=0) as file, contextlib.suppress(OSError):
+                while file.write(bytes(4096)):
+                    pass
         for module in model.modules():
             if getattr(getattr(module, "_hf_hook", None), "weights_map", None) is not None:
-                module._hf_hook.weights_map.dataset = Asked(module._hf_hook.weights_map.dataset)
+                module._hf_hook.weights_map.dataset = Asked(module._hf_hook.weights_map.dataset, somebody_else_is_faster)
         with pytest.raises(sw.ResourceExhaustedError, match="No space left"):
             swt.save_pretrained(model, disk / "out", max_shard_size="15KB")
         (disk / "full").unlink()
         assert contents(disk) == before
-    finally:
-        subprocess.run(["umount", disk], check=True)
+
+
+@pytest.mark.parametrize("state", ["repo", "disk_offload"])
+def test_the_disk_holds_the_result_and_what_was_there(repos, tmp_path, state):
+    """Nothing else, at no time: as much as both have, and it is enough."""
+    pages = sum(-(-len(data) // 4096) for data in reference(repos / "untied", tmp_path / "reference", "20KB").values())
+    model = STATES[state](repos / "untied", tmp_path / "offload")
+    with small_disk(tmp_path / "disk", 2 * pages * 4096 + 16 * 4096) as disk:  # with directories, and the journal of the replacement
+        for _ in range(2):
+            swt.save_pretrained(model, disk / "out", max_shard_size="20KB")
+        assert contents(disk / "out") == contents(tmp_path / "reference")
 
 
 def test_memory_that_is_too_small_is_told_before(repos, tmp_path, monkeypatch):
