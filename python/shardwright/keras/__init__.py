@@ -5,6 +5,12 @@
     shardwright.keras.save_weights(model, "model.weights.json", max_shard_size="2GB")
     shardwright.keras.load_weights(model, "model.weights.json")
 """
+try:
+    import keras as _keras
+except ModuleNotFoundError as _missing:
+    raise ModuleNotFoundError(f"shardwright.keras needs {_missing.name}, which is not installed: pip install {_missing.name}",
+                              name=_missing.name) from None
+
 from .callback import CheckpointCallback
 from .distribution import distribute_tensor, distribute_variable, relayout
 from .loading import Loaded, load_weights

@@ -20,6 +20,9 @@ bool is_there(const fs::path& path) {
   return fs::exists(path, error);
 }
 
+/// What Keras calls the state of a model. Its configuration lies beside it, an item too.
+constexpr std::string_view kKerasItem = "pytree";
+
 StepProof broken(std::string text) { return {false, std::move(text)}; }
 
 /// By the list of files in a manifest of ours; nullopt when there is none.
@@ -60,7 +63,8 @@ std::optional<std::string> checkpoint_in(const fs::path& directory) {
 
 Result<std::string> tensors_of_step(const std::string& path, const std::string& item) {
   fs::path directory(path);
-  if (auto found = checkpoint_in(directory / item); found && is_there(directory / item)) return *found;
+  for (const std::string& name : {item, std::string(kKerasItem)})
+    if (auto found = checkpoint_in(directory / name); found && is_there(directory / name)) return *found;
   if (is_there(directory / kOrbaxTree)) return path;
   std::vector<std::string> found;
   std::error_code error;

@@ -49,8 +49,8 @@ struct StepPath {
 };
 Result<StepPath> find_step(const std::string& text);
 
-/// What to open for the tensors of a step: its item of this name, or, when it has none such, its only one; the step itself when it has several, or is
-/// one tree. Errors: kNotFound.
+/// What to open for the tensors of a step: its item of this name, or, when it has none such, Keras's "pytree", or its only one; the step itself when
+/// it has several, or is one tree. Errors: kNotFound.
 Result<std::string> tensors_of_step(const std::string& directory, const std::string& item = "state");
 
 /// What is no step, and was to become or has been one.
