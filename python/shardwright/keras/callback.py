@@ -15,7 +15,7 @@ import numpy as np
 from ..errors import AlreadyExistsError, InvalidArgumentError, UnsupportedError
 from ..manager import CheckpointManager, StepInfo
 from .models import assets_of, config_of
-from .states import ASSETS, CONFIG, FIT, ITEM, Restored, restore_step, state_tree
+from .states import ASSETS, CONFIG, FIT, ITEM, RANDOM, Restored, restore_step, state_tree
 from .walk import require_built
 
 Metadata = Union[Mapping[str, Any], Callable[[int, Mapping[str, float]], Mapping[str, Any]]]
@@ -80,6 +80,7 @@ class CheckpointCallback(keras.callbacks.Callback):
         self._last_epoch: int | None = None  # the number of the last one that the model was trained for, as steps count
         self._shift = self._epoch = self._batches = self._since_save = 0
         self._last_batch: int | None = None
+        self._random: Any = None  # of PyTorch, for the first epoch
         self._fresh = False  # whether fit() has begun, and nothing of it was trained
         self._open(None).close()  # options that cannot be meant are refused here
 
@@ -87,13 +88,16 @@ class CheckpointCallback(keras.callbacks.Callback):
 
     def resume(self, model: Any, step: int | str | None = None, **options: Any) -> int:
         """Restores a step into the model: the latest that is complete, a number, or "best" by `monitor`. Returns the initial_epoch for fit(): 0 when the
-        directory has no step yet. options: of shardwright.keras.restore(). What was restored is then in `restored`."""
+        directory has no step yet. options: of shardwright.keras.restore(). What was restored is then in `restored`. With PyTorch, fit() then begins
+        with the random state of the process that was saved, which Dropout of Keras draws from on the CPU."""
         require_built(model, "its state is restored")
         with self._open(self._mode_of(model, step == "best")) as manager:
             if step is None and manager.latest() is None:
                 return 0
             info = manager.info(step)  # type: ignore[arg-type]
             self.restored = restore_step(model, manager, info, **options)
+            if keras.backend.backend() == "torch" and os.path.isdir(os.path.join(manager.path(info.step), RANDOM)):
+                self._random = _torch().from_numpy(manager.restore(info.step, item=RANDOM)["torch"])
             if hasattr(self.iterator_state, "set_state"):
                 state = manager.iterator_state(info.step)
                 if state is not None:
@@ -126,6 +130,9 @@ class CheckpointCallback(keras.callbacks.Callback):
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
         if self._fresh:
             self._fresh = False
+            if self._random is not None:  # now: fit() itself has drawn from it, before its first epoch
+                _torch().set_rng_state(self._random)
+                self._random = None
             # A second fit() counts its epochs from 0 again; steps go on.
             self._shift = 0 if self._last_epoch is None else max(0, self._last_epoch + 1 - epoch)
             self._look_around(epoch + self._shift if self.save_freq == "epoch" else self._batches + 1)
@@ -200,6 +207,8 @@ class CheckpointCallback(keras.callbacks.Callback):
                               stacklevel=5)
                 self._config = ""
         items: dict[str, Any] = {CONFIG: {"config": self._config}} if self._config else {}
+        if keras.backend.backend() == "torch":  # its Dropout draws from the generator of the process
+            items[RANDOM] = {"torch": _torch().get_rng_state().numpy()}
         assets = _assets(self._model)
         return {**items, ASSETS: assets} if assets else items
 
@@ -263,6 +272,11 @@ def _check_backend() -> None:
     if backend == "torch" and keras.distribution.distribution() is not None:
         raise UnsupportedError("with PyTorch a model that Keras has distributed is not saved", expected="the JAX backend, or no distribution",
                                hint="shardwright.torch saves models that PyTorch has distributed")
+
+
+def _torch() -> Any:
+    import torch
+    return torch
 
 
 def _metrics_of(model: Any) -> list[Any]:

@@ -26,7 +26,7 @@ from .report import Report, shown
 from .stored import Located
 from .walk import require_built
 
-ITEM, CONFIG, ASSETS = "pytree", "model_config", "assets"
+ITEM, CONFIG, ASSETS, RANDOM = "pytree", "model_config", "assets", "random"
 _TRAINABLE, _FIXED, _OPTIMIZER, _METRICS = "trainable_variables", "non_trainable_variables", "optimizer_variables", "metrics_variables"
 # In the metadata of a step: where in fit() it was saved.
 FIT = "fit"
