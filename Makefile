@@ -11,8 +11,8 @@ BUILD = cmake --build
 # The optimised tree has the program and the tests that need it whole (processes killed in the middle of a commit); unit tests are built
 # once, sanitized: compiling them is most of what `make test` costs.
 RELEASE = -DCMAKE_BUILD_TYPE=Release -DCMAKE_CXX_FLAGS_RELEASE="-O2 -DNDEBUG" -DSHARDWRIGHT_TEST_LAYERS=store
-# Sanitized trees: g++ 12 takes 2.6 times as long at -O1 with ASan and UBSan as at -O0; the tests run for seconds either way.
-SANITIZED = -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG="-O0 -g1" -DSHARDWRIGHT_CLI=OFF
+# Sanitized trees: at -O0, since compiling is most of what they cost; by clang, which takes two thirds of the time that g++ 12 does.
+SANITIZED = -DCMAKE_CXX_COMPILER=clang++-14 -DCMAKE_BUILD_TYPE=Debug -DCMAKE_CXX_FLAGS_DEBUG="-O0 -g1" -DSHARDWRIGHT_CLI=OFF
 # libhdf5 1.10 loses 64 bytes of its own when a hostile file makes it give up.
 LEAKS = LSAN_OPTIONS=suppressions=$(CURDIR)/tools/leaks.supp:print_suppressions=0
 PYTHON_MODULE = -DSHARDWRIGHT_PYTHON=ON -DPython_EXECUTABLE=$(CURDIR)/.venv/bin/python

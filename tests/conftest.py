@@ -11,6 +11,8 @@ import pytest
 os.environ.setdefault("KERAS_BACKEND", "jax")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+# Tests run beside each other: threads of PyTorch that spin for one another would take a core from them.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # A shell without job control starts what runs in the background deaf to Ctrl-C, nohup to hanging up, and children inherit that: tests send
 # these to them.

@@ -283,7 +283,9 @@ def writable_view(value: Any) -> Array:
         raise InvalidArgumentError("the array is read-only")
     if not value.dtype.isnative:
         raise InvalidArgumentError("the array is not in the machine's byte order", found=str(value.dtype))
+    if value.size == 0 or value.flags.c_contiguous:
+        return value
     askew = any(stride % value.itemsize for stride in value.strides)
-    if value.size and (askew or any(stride == 0 and extent > 1 for stride, extent in zip(value.strides, value.shape))):
+    if askew or any(stride == 0 and extent > 1 for stride, extent in zip(value.strides, value.shape)):
         raise InvalidArgumentError("elements of the array overlap or are not whole steps apart", found=f"strides {value.strides}")
     return value

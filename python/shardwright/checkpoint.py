@@ -194,8 +194,7 @@ class Checkpoint(Mapping[str, "Tensor"]):
 
         Raises as load() does. When it raises while reading, the arrays hold some of the values.
         """
-        jobs: list[tuple[Tensor, tuple[int, ...], Array]] = []
-        after: list[tuple[Array, Array, str]] = []
+        fitting: list[tuple[Tensor, tuple[int, ...], Array]] = []
         for name, start, array in boxes:
             tensor, view = self[name], writable_view(array)
             begin = (0,) * len(tensor.shape) if start is None else extents(start, "start of a box", name)
@@ -204,15 +203,19 @@ class Checkpoint(Mapping[str, "Tensor"]):
             if not inside:
                 raise InvalidArgumentError("the box lies outside the tensor", tensor=name, path=self.path,
                                            found=f"start {list(begin)}, extents {list(view.shape)}", expected=f"within {list(tensor.shape)}")
-            if tensor._packed:
-                after.append((view, tensor[tuple(slice(b, b + n) for b, n in zip(begin, view.shape))], name))
-            else:
-                jobs.append((tensor, begin, view))
-        self._read(jobs, memory, threads, progress)
-        for view, values, name in after:
-            if view.dtype != values.dtype:
-                raise InvalidArgumentError("packed types are not converted", tensor=name, found=view.dtype.name, expected=values.dtype.name)
-            view[...] = values
+            fitting.append((tensor, begin, view))
+        self._fill(fitting, memory, threads, progress)
+
+    def _fill(self, boxes: list[tuple[Tensor, tuple[int, ...], Array]], memory: int | str, threads: int, progress: Progress) -> None:
+        """read(), of boxes that lie inside their tensors and arrays that can be written."""
+        packed = [(tensor, start, array) for tensor, start, array in boxes if tensor._packed]
+        self._read([box for box in boxes if not box[0]._packed] if packed else boxes, memory, threads, progress)
+        for tensor, start, array in packed:
+            values = tensor[tuple(slice(b, b + n) for b, n in zip(start, array.shape))]
+            if array.dtype != values.dtype:
+                raise InvalidArgumentError("packed types are not converted", tensor=tensor.name, found=array.dtype.name,
+                                           expected=values.dtype.name)
+            array[...] = values
 
     def _read(self, boxes: list[tuple[Tensor, tuple[int, ...], Array]], memory: int | str, threads: int, progress: Progress) -> None:
         """Every array in one call of the engine; those of packed tensors are their bytes, wanted whole."""

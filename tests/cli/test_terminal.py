@@ -160,18 +160,18 @@ def test_full_output_is_an_error(run):
     assert "cannot write" in done.stderr
 
 
-def test_million_tensors_stream(environment, tmp_path):
-    """Listing a million tensors as JSON takes a few seconds, most of them to read the header."""
-    count = 1_000_000
+def test_many_tensors_stream(environment, tmp_path):
+    """Listing very many tensors as JSON takes little more than reading the header."""
+    count = 200_000
     header = json.dumps({f"model.layers.{i}.weight": {"dtype": "U8", "shape": [1], "data_offsets": [i, i + 1]} for i in range(count)})
     header += " " * (-len(header) % 8)
-    with open(tmp_path / "million.safetensors", "wb") as file:
+    with open(tmp_path / "many.safetensors", "wb") as file:
         file.write(struct.pack("<Q", len(header)) + header.encode())
         file.truncate(8 + len(header) + count)
     start = time.monotonic()
-    done = subprocess.run(["shardwright", "ls", "--json", "million.safetensors"], cwd=tmp_path, env=environment, capture_output=True)
+    done = subprocess.run(["shardwright", "ls", "--json", "many.safetensors"], cwd=tmp_path, env=environment, capture_output=True)
     seconds = time.monotonic() - start
     assert done.returncode == 0
     assert len(json.loads(done.stdout)) == count
     print(f"{seconds:.2f} s")
-    assert seconds < 60  # a guard against quadratic behaviour, not a benchmark
+    assert seconds < 20  # a guard against quadratic behaviour, not a benchmark

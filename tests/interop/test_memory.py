@@ -104,11 +104,11 @@ def remove(target) -> None:
         target.unlink()
 
 
-# Every budget with another layout, another format and a cast; the peak is sampled and the limit is hard.
-EIGHT = [(memory, target, args)
-         for memory in (16, 64, 256)
-         for target, args in (("re", ["--max-shard-size", "5GB"]), ("k/m.weights.json", ["--max-shard-size", "3GB"]),
-                              ("one.safetensors", ["--dtype", "f8_e4m3"]))]
+# The smallest budget with another layout, another format and a cast, the others with one each (2 GB in one tensor, below, with all); the
+# peak is sampled and the limit is hard.
+LAYOUT, FORMAT, CAST = (("re", ["--max-shard-size", "5GB"]), ("k/m.weights.json", ["--max-shard-size", "3GB"]),
+                        ("one.safetensors", ["--dtype", "f8_e4m3"]))
+EIGHT = [(memory, *how) for memory, how in ((16, LAYOUT), (16, FORMAT), (16, CAST), (64, FORMAT), (256, LAYOUT))]
 TWO = [(memory, target, args)
        for memory in (16, 64, 256)
        for target, args in (("x.safetensors", []), ("x.weights.h5", []), ("y.safetensors", ["--dtype", "bf16"]))]

@@ -106,13 +106,13 @@ print(json.dumps([code, time.perf_counter() - start, used.ru_utime + used.ru_sti
 """
 
 
-def timed(shardwright, *args) -> tuple[float, int]:
-    """Seconds and peak resident bytes of one run; the fastest of three, for the machine may be busy.
+def timed(shardwright, *args, limit: float) -> tuple[float, int]:
+    """Seconds and peak resident bytes of one run; where it took longer than the limit, of the fastest of three, for the machine may be busy.
 
     Processor seconds where those are fewer: what another process took is not this one's. Reading headers waits for nothing else.
     """
-    runs = []
-    for _ in range(3):
+    runs: list[tuple[float, int]] = []
+    while len(runs) < 3 and (not runs or min(runs)[0] > limit):
         command = [sys.executable, "-S", "-c", WATCH, str(shardwright.path), *map(str, args)]
         done = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL, check=True)
         code, wall, processor, peak = json.loads(done.stdout)
@@ -129,7 +129,7 @@ def check_all(shardwright, path, target_dir, targets: list[str], seconds_limit: 
     verbs += [["copy", path, target_dir / target, "--dry-run", *json] for target in targets for json in ([], ["--json"])]
     slow = []
     for verb in verbs:
-        seconds, peak = timed(shardwright, *verb)
+        seconds, peak = timed(shardwright, *verb, limit=seconds_limit)
         print(f"{' '.join(str(v) for v in verb if v != path):60} {seconds:6.2f} s {peak / MB:6.0f} MB")
         if seconds > seconds_limit or peak > bytes_limit:
             slow.append((verb, round(seconds, 2), peak // MB))
@@ -157,11 +157,16 @@ def test_million_tensors(shardwright, million, tmp_path):
     assert shardwright.json("info", million)["tensors"] == 1_000_000
 
 
-def test_million_tensors_have_no_keras_index(shardwright, million, tmp_path):
-    """An index that would not be read again is refused before anything is written."""
-    done = shardwright.run("copy", million, tmp_path / "new.weights.json", code=6)
-    assert "1000000 tensors" in done.stderr and "64 MiB" in done.stderr
-    assert not list(tmp_path.iterdir())
+def test_an_index_that_keras_would_not_read_is_refused(shardwright, tmp_path):
+    """Before anything is written: 64 MiB of names are too many."""
+    (tmp_path / "from").mkdir()
+    for shard in range(2):
+        names = [f"{shard}/{i}/{'x' * 330}" for i in range(110_000)]
+        raw.write_sparse(tmp_path / "from" / f"model-{shard + 1:05}-of-00002.safetensors", {name: ("U8", [1]) for name in names})
+    shardwright.run("reindex", tmp_path / "from")
+    done = shardwright.run("copy", tmp_path / "from", tmp_path / "new.weights.json", code=6)
+    assert "220000 tensors" in done.stderr and "64 MiB" in done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["from"]
 
 
 RULES = {"one layer each": [rf"layers\.{i}\..*(q_proj|k_proj)\.weight$" for i in range(200)],
@@ -177,6 +182,6 @@ def test_many_rules_over_many_names(shardwright, tmp_path, kind):
     assert len(names) == 100_000 and len(RULES[kind]) == 200
     raw.write_sparse(tmp_path / "many.safetensors", {name: ("U8", [8]) for name in names})
     (tmp_path / "rules.json").write_text(json.dumps({"rules": {rule: ["m"] for rule in RULES[kind]}}))
-    seconds, _ = timed(shardwright, "map", "-q", "--mesh", "m=8", "--layout", tmp_path / "rules.json", tmp_path / "many.safetensors")
+    seconds, _ = timed(shardwright, "map", "-q", "--mesh", "m=8", "--layout", tmp_path / "rules.json", tmp_path / "many.safetensors", limit=2)
     print(f"{seconds:.2f} s")  # of which 0.2 are for names and table
     assert seconds < 2

@@ -52,8 +52,7 @@ def load(path: str | os.PathLike[str] | Checkpoint, shardings: Shardings, *, iso
     targets = _targets(path, wanted)
     _allocate([target for target in targets.values() if target.taken_over])
     for turn in _turns(list(targets.values())):
-        path.read([(target.tensor.name, start(bounds), target.memory(bounds)) for target, bounds in turn],
-                  memory=memory, threads=threads, progress=progress)
+        path._fill([(target.tensor, start(bounds), target.memory(bounds)) for target, bounds in turn], memory, threads, progress)
         for target in dict.fromkeys(target for target, _ in turn):
             target.hand_over()
     return {want.tensor.name: targets[want.key(path)].array() for want in wanted}

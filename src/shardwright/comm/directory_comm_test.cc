@@ -96,6 +96,11 @@ TEST(DirectoryComm, RanksThatDoNotComeAreNamedToAll) {
   for (int rank : {0, 1}) EXPECT_THAT(ranks.text(rank), HasSubstr("ranks 2, 3 did not come in time"));
 }
 
+TEST(DirectoryComm, OfManyMissingRanksTheFirstAreNamed) {
+  TemporaryDirectory directory;
+  EXPECT_THAT(meet_only(directory.path(), 0, 64, 100ms), HasSubstr("19, 20 and 43 more did not come in time"));
+}
+
 TEST(DirectoryComm, RankZeroThatDoesNotComeIsNamed) {
   TemporaryDirectory directory;
   EXPECT_THAT(meet_only(directory.path(), 1, 2, 100ms), HasSubstr("rank 0 did not come in time"));

@@ -271,8 +271,7 @@ class Meeting {
       if (missing.empty()) break;
       SHARDWRIGHT_ASSIGN(bool go_on, wait());
       if (!go_on)
-        return fail(Code::kUnavailable, fmt::format("{} {} did not come in time",
-                                                    missing.size() == 1 ? "rank" : "ranks", fmt::join(missing, ", ")))
+        return fail(Code::kUnavailable, fmt::format("{} did not come in time", ranks_text(missing)))
             .at_path(directory_)
             .with_expected(fmt::format("{} ranks", size_))
             .with_hint(

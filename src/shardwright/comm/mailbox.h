@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "shardwright/comm/comm.h"
@@ -38,6 +39,9 @@ class Mailbox {
   /// Longest sleep between two looks.
   virtual std::chrono::microseconds patience() const { return std::chrono::milliseconds(5); }
 };
+
+/// "rank 3", "ranks 1, 2", and of many the first twenty and how many more there are. For messages.
+std::string ranks_text(const std::set<int>& ranks);
 
 std::unique_ptr<Comm> comm_of(std::unique_ptr<Mailbox> mailbox);
 

@@ -17,10 +17,6 @@ constexpr auto kCheckUp = std::chrono::milliseconds(50);
 /// A clone is made while everybody is there.
 constexpr auto kCloneTime = std::chrono::seconds(60);
 
-std::string ranks_text(const std::set<int>& ranks) {
-  return fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks, ", "));
-}
-
 class MailboxComm : public Comm {
  public:
   explicit MailboxComm(std::unique_ptr<Mailbox> mailbox)
@@ -214,6 +210,13 @@ class MailboxComm : public Comm {
 };
 
 }  // namespace
+
+std::string ranks_text(const std::set<int>& ranks) {
+  constexpr size_t kNamed = 20;
+  auto end = std::next(ranks.begin(), static_cast<std::ptrdiff_t>(std::min(ranks.size(), kNamed)));
+  std::string named = fmt::format("{} {}", ranks.size() == 1 ? "rank" : "ranks", fmt::join(ranks.begin(), end, ", "));
+  return ranks.size() <= kNamed ? named : fmt::format("{} and {} more", named, ranks.size() - kNamed);
+}
 
 std::unique_ptr<Comm> comm_of(std::unique_ptr<Mailbox> mailbox) {
   return std::make_unique<MailboxComm>(std::move(mailbox));

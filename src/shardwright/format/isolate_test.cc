@@ -72,7 +72,7 @@ TEST(Isolate, PlacesInMemoryAndHolesAreNonsense) {
                                         {kWhole, {Place::kCall, -1, 0, 0, 8}},
                                         {{{0}, {1}}, {Place::kLiteral}}};
   for (const auto& [box, place] : lies) {
-    auto catalog = isolated([&](const OpenOptions&) { return one_tensor(box, place); });
+    auto catalog = isolated([&box = box, &place = place](const OpenOptions&) { return one_tensor(box, place); });
     ASSERT_FALSE(catalog.ok());
     EXPECT_EQ(catalog.error().code, Code::kCorrupt);
     EXPECT_THAT(catalog.error().text(), HasSubstr("nonsense"));

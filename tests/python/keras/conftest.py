@@ -17,7 +17,7 @@ if os.environ.get("KERAS_BACKEND") != "torch":
 
 @pytest.fixture(autouse=True)
 def fresh_names():
-    """Keras numbers its objects over the whole process."""
+    """Keras numbers its objects over the whole process. (To look for garbage each time would take half of the time of these tests.)"""
     import keras
-    keras.utils.clear_session()
+    keras.utils.clear_session(free_memory=False)
     keras.utils.set_random_seed(1)
