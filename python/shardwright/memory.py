@@ -1,10 +1,10 @@
 """Sizes as users write them, and memory for results."""
 from __future__ import annotations
 
-from collections.abc import Sequence
 import math
 import operator
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -15,6 +15,10 @@ from .errors import InvalidArgumentError
 ALIGNMENT = 64
 _LARGE = 2 << 20
 DEFAULT_MEMORY = "256MiB"
+# Host memory that is filled at a time with values for devices that do not take it over.
+TURN_BYTES = 64 << 20
+
+Item = TypeVar("Item")
 
 
 def size(value: int | str, what: str) -> int:
@@ -53,6 +57,20 @@ def empty(shape: Sequence[int] | int, dtype: Any = np.float32) -> Array:
         return np.empty(shape, dtype)
     arena = _core.arena(nbytes if nbytes >= _LARGE else nbytes + ALIGNMENT)
     return carve(arena, -address_of(arena) % ALIGNMENT, shape, dtype)
+
+
+def in_turns(items: Iterable[Item], nbytes: Callable[[Item], int], limit: int) -> Iterator[list[Item]]:
+    """The items in order, in lists of at most `limit` bytes, or of one item."""
+    turn: list[Item] = []
+    held = 0
+    for item in items:
+        if turn and held + nbytes(item) > limit:
+            yield turn
+            turn, held = [], 0
+        turn.append(item)
+        held += nbytes(item)
+    if turn:
+        yield turn
 
 
 class Arena:

@@ -60,7 +60,7 @@ class Ranks:
         return gathered
 
     def barrier(self) -> None:
-        """Returns when all have come."""
+        """Returns when all have come. UnavailableError when some have not in time."""
         self._core.all_gather(b"")
 
     def __repr__(self) -> str:
@@ -78,7 +78,9 @@ def join_ranks(directory: str | os.PathLike[str], index: int | None = None, coun
 
     directory: made where it is missing; one job at a time meets there. What an earlier job left is told apart, and removed.
     index, count: None: as mpirun, srun or torchrun tell by the environment.
-    timeout: seconds in which all must have come: UnavailableError names those that have not.
+    timeout: seconds in which all must have come: UnavailableError names those that have not, or says that another job meets there.
+
+    Raises InvalidArgumentError, on all, when two come under one index or with different counts; and when nothing says which process this is.
     """
     global _joined
     if (index is None) != (count is None):

@@ -1,7 +1,6 @@
 """Arrays of JAX from one sharding to another: by the fewest bytes, and never whole in one place."""
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -15,9 +14,7 @@ from ..dtypes import Array, address_of
 from ..errors import InvalidArgumentError
 from ..memory import DEFAULT_MEMORY, empty, size
 from ..ranks import Ranks, required_ranks
-
-Bounds = tuple[tuple[int, int], ...]
-"""First and last + 1 of each dimension."""
+from .pieces import Bounds, bounds_of, check_divisible, extents, start
 
 
 def relayout(array: Any, layout: Any, *, donate: bool = False, memory: int | str = DEFAULT_MEMORY, ranks: Ranks | None = None) -> Any:
@@ -31,7 +28,8 @@ def relayout(array: Any, layout: Any, *, donate: bool = False, memory: int | str
 
     On CPU devices every box is copied from the nearest device that holds it, and between processes in rounds; no array is gathered. On
     other devices JAX moves it. Within a traced function it becomes a sharding constraint. Raises InvalidArgumentError for a dimension that
-    does not divide by its axes, traced or not.
+    does not divide by its axes, traced or not, and for what is no layout of the array; UnsupportedError when it lies on several processes that
+    nothing connects.
     """
     leaves, tree = jax.tree.flatten(array)
     layouts = tree.flatten_up_to(layout) if not _is_layout(layout) else [layout] * len(leaves)
@@ -43,8 +41,9 @@ def relayout(array: Any, layout: Any, *, donate: bool = False, memory: int | str
 
 
 def distribute_tensor(tensor: Any, layout: Any) -> Any:
-    """A value laid out by a sharding: a jax.Array as by relayout(), anything else that is an array placed shard by shard. Of several
-    processes each gives the whole value. Within a traced function it becomes a sharding constraint."""
+    """A value laid out by a sharding: a jax.Array as by relayout(), anything else that is an array placed shard by shard, in the type that JAX
+    makes of its own. Of several processes each gives the whole value. Within a traced function it becomes a sharding constraint. Raises
+    InvalidArgumentError as relayout() does, and for a PartitionSpec of what has no mesh."""
     if isinstance(tensor, jax.Array):
         return relayout(tensor, layout)
     if not isinstance(layout, Sharding):
@@ -59,7 +58,7 @@ def distribute_tensor(tensor: Any, layout: Any) -> Any:
 
 
 def distribute_variable(value: Any, layout: Any) -> Any:
-    """The value that a variable of this layout begins with: distribute_tensor() of it."""
+    """The value that a variable of this layout begins with: distribute_tensor() of it. JAX has no variables of its own."""
     return distribute_tensor(value, layout)
 
 
@@ -75,41 +74,6 @@ def _sharding_of(layout: Any, array: Any) -> Sharding:
         return NamedSharding(mesh, layout)
     hint = "NamedSharding(mesh, spec) says over which devices" if isinstance(layout, PartitionSpec) else None
     raise InvalidArgumentError("this is no layout of the array", found=repr(layout), expected="a jax.sharding.Sharding", hint=hint)
-
-
-def check_divisible(shape: Sequence[int], sharding: Sharding, tensor: str | None = None) -> None:
-    """InvalidArgumentError naming dimension, axes and sizes. JAX itself refuses eagerly, and replicates the dimension when traced."""
-    if not isinstance(sharding, NamedSharding):
-        return
-    spec = tuple(sharding.spec)
-    if len(spec) > len(shape):
-        raise InvalidArgumentError(f"the layout has {len(spec)} dimensions, the tensor {len(shape)}", tensor=tensor, found=f"layout {spec}",
-                                   expected=f"at most {len(shape)} for shape {list(shape)}")
-    for dimension, axes in enumerate(spec):
-        names = () if axes is None or axes is PartitionSpec.UNCONSTRAINED else (axes,) if isinstance(axes, str) else tuple(axes)
-        parts = math.prod(sharding.mesh.shape[name] for name in names)
-        if shape[dimension] % parts:
-            raise InvalidArgumentError(
-                f"dimension {dimension} of size {shape[dimension]} is not divisible by {' x '.join(map(repr, names))} of size {parts}",
-                tensor=tensor, found=f"shape {list(shape)}", expected=f"a multiple of {parts}", hint="choose another axis or dimension for it")
-
-
-def bounds_at(index: tuple[slice, ...], shape: tuple[int, ...]) -> Bounds:
-    """The box of an index as JAX gives it."""
-    return tuple((part.start or 0, extent if part.stop is None else part.stop) for part, extent in zip(index, shape))
-
-
-def start(bounds: Bounds) -> tuple[int, ...]:
-    return tuple(a for a, _ in bounds)
-
-
-def extents(bounds: Bounds) -> tuple[int, ...]:
-    return tuple(b - a for a, b in bounds)
-
-
-def bounds_of(sharding: Sharding, shape: tuple[int, ...]) -> dict[Any, Bounds]:
-    """The box of each device, of all processes."""
-    return {device: bounds_at(index, shape) for device, index in sharding.devices_indices_map(shape).items()}
 
 
 class _Move:

@@ -13,20 +13,16 @@ import numpy as np
 from ..checkpoint import Checkpoint, Tensor
 from ..checkpoint import open as open_checkpoint
 from ..dtypes import Array, is_float
-from ..memory import DEFAULT_MEMORY, Arena, empty
+from ..memory import DEFAULT_MEMORY, TURN_BYTES, Arena, empty, in_turns
 from ..progress import Progress
 from ..wishes import refuse, wished
-from .distribution import Bounds, extents, start
-from .pieces import Pieces, misfit
+from .pieces import Bounds, Pieces, extents, misfit, start
 
 Wish = Union[jax.sharding.Sharding, jax.ShapeDtypeStruct]
 """Where a tensor goes; with a ShapeDtypeStruct, also which shape it must have, and the floating type that it is converted to."""
 
 Shardings = Union[Wish, Mapping[str, Wish], Callable[[Tensor], "Wish | None"]]
 """One for all tensors; or by name, for those alone; or a function of the lazy tensor (.name, .shape, .dtype), None to leave it out."""
-
-# Memory that devices do not take over is filled and copied in turns, of so much or one box.
-_TURN_BYTES = 64 << 20
 
 
 def load(path: str | os.PathLike[str] | Checkpoint, shardings: Shardings, *, isolate: bool = False, memory: int | str = DEFAULT_MEMORY,
@@ -155,14 +151,5 @@ def _turns(targets: list[_Target]) -> Iterator[list[tuple[_Target, Bounds]]]:
     taken_over = [(target, bounds) for target in targets if target.taken_over for bounds in target.pieces.boxes]
     if taken_over:
         yield taken_over
-    turn: list[tuple[_Target, Bounds]] = []
-    held = 0
-    for target in targets:
-        for bounds in () if target.taken_over else target.pieces.boxes:
-            if turn and held + target.nbytes(bounds) > _TURN_BYTES:
-                yield turn
-                turn, held = [], 0
-            turn.append((target, bounds))
-            held += target.nbytes(bounds)
-    if turn:
-        yield turn
+    others = [(target, bounds) for target in targets if not target.taken_over for bounds in target.pieces.boxes]
+    yield from in_turns(others, lambda box: box[0].nbytes(box[1]), TURN_BYTES)

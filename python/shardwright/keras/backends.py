@@ -50,8 +50,7 @@ def land(variable: Any, allocate: Allocate = empty, free_first: bool = False) ->
 
 def _land_jax(variable: Any, allocate: Allocate, free_first: bool) -> Landing:
     import jax
-    from ..jax.distribution import extents, start
-    from ..jax.pieces import Pieces
+    from ..jax.pieces import Pieces, extents, start
     value = variable.value
     pieces, dtype = Pieces(tuple(value.shape), value.sharding), np.dtype(value.dtype)
     committed = bool(getattr(value, "committed", True))

@@ -15,6 +15,8 @@ def relayout(array: Any, layout: Any, *, donate: bool = False, memory: int | str
     """The same values under another layout, by the fewest bytes and without gathering: see shardwright.jax.relayout().
 
     array: a value of the JAX backend; of a keras.Variable its value. layout: keras.distribution.TensorLayout, or a sharding of JAX.
+    donate, memory, ranks: as there. Raises UnsupportedError on another backend; InvalidArgumentError for a TensorLayout without a mesh, a name that
+    stands in layout or mesh twice, which Keras takes, and what shardwright.jax.relayout() refuses.
     """
     sharding = _sharding_of(layout)
     from ..jax.distribution import relayout as by_jax
@@ -23,7 +25,7 @@ def relayout(array: Any, layout: Any, *, donate: bool = False, memory: int | str
 
 def distribute_tensor(tensor: Any, layout: Any) -> Any:
     """A value laid out: placed when it is there, a sharding constraint within a traced function; symbolic tensors pass through, and a value
-    that is laid out so already is returned as it is. Dimensions that do not divide are an error, traced or not."""
+    that is laid out so already is returned as it is. Dimensions that do not divide are an error, traced or not. Errors are those of relayout()."""
     if isinstance(tensor, keras.KerasTensor):
         return tensor
     sharding = _sharding_of(layout)
@@ -32,7 +34,8 @@ def distribute_tensor(tensor: Any, layout: Any) -> Any:
 
 
 def distribute_variable(value: Any, layout: Any) -> Any:
-    """The value that a variable of this layout begins with."""
+    """The value that a variable of this layout begins with: distribute_tensor() of it. A keras.Variable made under a distribution asks that
+    for its layout itself."""
     return distribute_tensor(value, layout)
 
 

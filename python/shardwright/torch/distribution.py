@@ -26,8 +26,10 @@ def relayout(tensor: Any, placements: Sequence[Any], device_mesh: Any = None, *,
     uneven: dimensions that do not divide are cut as torch cuts them, the last parts shorter or empty; else InvalidArgumentError.
     memory: bytes that may be under way between processes at a time. ranks: None: those of torch.distributed.
 
-    Collective over all processes of the job. Every box comes from the nearest process that holds it, in rounds; nothing is gathered. No
-    gradient flows through. While torch compiles, it becomes tensor.redistribute().
+    Collective over all processes of the job. Every box comes from the nearest process that holds it, in rounds; nothing is gathered. What this
+    process holds of an accelerator's tensor, and gets, passes through host memory as a whole. No gradient flows through. While torch compiles, it
+    becomes tensor.redistribute(). Raises InvalidArgumentError also for partial sums and for placements that do not go with tensor and mesh;
+    UnsupportedError when nothing connects the processes.
     """
     if not isinstance(tensor, DTensor):
         raise InvalidArgumentError(f"{type(tensor).__name__} has no layout", expected="a DTensor", hint="distribute_tensor() lays out plain tensors")
@@ -49,7 +51,7 @@ def relayout(tensor: Any, placements: Sequence[Any], device_mesh: Any = None, *,
 
 def distribute_tensor(tensor: Any, placements: Sequence[Any], device_mesh: Any = None, *, uneven: bool = False) -> Any:
     """A tensor laid out over a mesh: a DTensor as by relayout(); of a plain tensor, which every process has whole, each keeps its part.
-    Nothing is sent for that."""
+    Nothing is sent for that. uneven, errors: as relayout() has them; a plain tensor needs device_mesh."""
     if isinstance(tensor, DTensor):
         return relayout(tensor, placements, device_mesh, uneven=uneven)
     if device_mesh is None:

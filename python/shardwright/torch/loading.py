@@ -14,7 +14,7 @@ from ..checkpoint import Checkpoint, Tensor
 from ..checkpoint import open as open_checkpoint
 from ..dtypes import Array
 from ..errors import InvalidArgumentError
-from ..memory import DEFAULT_MEMORY, Arena
+from ..memory import DEFAULT_MEMORY, TURN_BYTES, Arena, in_turns
 from ..progress import Progress
 from ..wishes import refuse, wished
 from .parts import Part, counted_from_front, part_of, problem_of
@@ -24,9 +24,6 @@ Placed = Sequence[Placement]
 
 Placements = Union[Placed, Mapping[str, Placed], Callable[[Tensor], "Placed | None"]]
 """For all tensors; or by name, for those alone; or a function of the lazy tensor (.name, .shape, .dtype), None to leave it out."""
-
-# Tensors for other devices are read in turns, of so much or one tensor's part.
-_TURN_BYTES = 64 << 20
 
 
 def load(path: str | os.PathLike[str] | Checkpoint, placements: Placements, device_mesh: Any, *, local: bool = False, isolate: bool = False,
@@ -58,7 +55,8 @@ def load(path: str | os.PathLike[str] | Checkpoint, placements: Placements, devi
         key = path._core.same_as(tensor._id), placed
         if key not in targets:
             targets[key] = _Target(tensor, part_of(tensor.shape, tuple(device_mesh.shape), coordinate, placed), arena)
-    for turn in _turns(list(targets.values()), device_mesh.device_type == "cpu"):
+    at_once = device_mesh.device_type == "cpu"  # values stay where they are read
+    for turn in [list(targets.values())] if at_once else in_turns(targets.values(), lambda target: target.nbytes, TURN_BYTES):
         path.read([box for target in turn for box in target.boxes()], memory=memory, threads=threads, progress=progress)
         for target in turn:
             target.move(device_mesh.device_type)
@@ -103,18 +101,6 @@ class _Target:
     def move(self, device_type: str) -> None:
         if device_type != "cpu":
             self.value = self.value.to(device_type)
-
-
-def _turns(targets: list[_Target], at_once: bool) -> Iterator[list[_Target]]:
-    """Targets that are read together: all where values stay where they are read, else what host memory is spent on at once."""
-    turn: list[_Target] = []
-    for target in targets:
-        if turn and not at_once and sum(other.nbytes for other in turn) + target.nbytes > _TURN_BYTES:
-            yield turn
-            turn = []
-        turn.append(target)
-    if turn:
-        yield turn
 
 
 def _global(target: _Target, mesh: Any, placed: tuple[Any, ...]) -> Any:

@@ -10,12 +10,9 @@ import torch
 from ..checkpoint import Checkpoint
 from ..checkpoint import open as open_checkpoint
 from ..errors import InvalidArgumentError, UnsupportedError
-from ..memory import DEFAULT_MEMORY
+from ..memory import DEFAULT_MEMORY, TURN_BYTES, in_turns
 from ..progress import Progress
 from .modules import compare, fill, tensors_of
-
-# Tensors for an accelerator are read in turns of so much, or one tensor.
-_TURN_BYTES = 64 << 20
 
 
 def load_into(model: torch.nn.Module, path: str | os.PathLike[str] | Checkpoint, *, device_map: str | Mapping[str, Any] | None = None, strict: bool = True,
@@ -79,30 +76,22 @@ def _fill(model: torch.nn.Module, checkpoint: Checkpoint, places: Mapping[str, s
     fresh: dict[int, Any] = {}  # by the old tensor: ties stay ties
     in_place = {name: state[name] for name, place in places.items() if str(state[name].device) == place == "cpu"}
     fill(checkpoint, in_place, memory, threads, progress)
-    turn: dict[str, torch.Tensor] = {}
     done = {id(tensor) for tensor in in_place.values()}
+    others: dict[int, str] = {}
     for name in places:
-        if id(state[name]) in done or id(state[name]) in fresh:
-            continue
-        fresh[id(state[name])] = turn[name] = torch.empty(state[name].shape, dtype=state[name].dtype)
-        if sum(t.nbytes for t in turn.values()) >= _TURN_BYTES:
-            _move(checkpoint, turn, places, state, fresh, memory, threads, progress)
-    _move(checkpoint, turn, places, state, fresh, memory, threads, progress)
+        if id(state[name]) not in done:
+            others.setdefault(id(state[name]), name)
+    for names in in_turns(others.values(), lambda name: state[name].nbytes, TURN_BYTES):
+        turn = {name: torch.empty(state[name].shape, dtype=state[name].dtype) for name in names}
+        fill(checkpoint, turn, memory, threads, progress)
+        for name, tensor in turn.items():
+            old, value = state[name], tensor.to(places[name])
+            fresh[id(old)] = torch.nn.Parameter(value, requires_grad=old.requires_grad) if isinstance(old, torch.nn.Parameter) else value
     for module in model.modules():
         for slots in (module._parameters, module._buffers):
             for key, old in slots.items():
                 if old is not None and id(old) in fresh:
                     slots[key] = fresh[id(old)]
-
-
-def _move(checkpoint: Checkpoint, turn: dict[str, torch.Tensor], places: Mapping[str, str], state: Mapping[str, torch.Tensor], fresh: dict[int, Any],
-          memory: Any, threads: int, progress: Progress) -> None:
-    fill(checkpoint, turn, memory, threads, progress)
-    for name, tensor in turn.items():
-        old = state[name]
-        value = tensor.to(places[name])
-        fresh[id(old)] = torch.nn.Parameter(value, requires_grad=old.requires_grad) if isinstance(old, torch.nn.Parameter) else value
-    turn.clear()
 
 
 def _dispatch(model: torch.nn.Module, device_map: Mapping[str, Any], index: dict[str, dict[str, str]]) -> None:

@@ -1,5 +1,6 @@
 """Loading onto eight devices (see test_processes.py, which runs this file with those)."""
 import gc
+import inspect
 import os
 import pathlib
 import re
@@ -162,10 +163,28 @@ def test_devices_that_copy_get_boxes_in_turns(tmp_path, monkeypatch):
         original(self, want, pieces)
         self.taken_over = False
     monkeypatch.setattr(loading._Target, "__init__", elsewhere)
-    monkeypatch.setattr(loading, "_TURN_BYTES", 5000)
+    monkeypatch.setattr(loading, "TURN_BYTES", 5000)
     for spec in SPECS:
         loaded = sj.load(tmp_path / "a.safetensors", NamedSharding(MESH, spec))
         assert all(same(loaded[name], values[name]) for name in values)
+
+
+def test_later_loads_leave_earlier_arrays_alone(tmp_path):
+    """No memory of the engine is JAX's and used again: the first arrays stay what they are, though those between were given back."""
+    for number in range(3):
+        sw.save(tmp_path / f"{number}.safetensors", {"w": np.full((256, 1024), number, "f4"), "b": np.full(64, number, "f4")})
+    loaded = []
+    for number in (0, 1, 2):
+        loaded.append(sj.load(tmp_path / f"{number}.safetensors", lambda t: NamedSharding(MESH, P(*[None] * (t.ndim - 1), "b"))))
+        sj.load(tmp_path / "2.safetensors", NamedSharding(MESH, P("a")))
+    pointers = [shard.data.unsafe_buffer_pointer() for arrays in loaded for array in arrays.values() for shard in array.addressable_shards]
+    assert len(set(pointers)) == 3 * 2 * 4, "four distinct boxes of each array"
+    for number, arrays in enumerate(loaded):
+        assert all((np.asarray(shard.data) == number).all() for array in arrays.values() for shard in array.addressable_shards), number
+
+
+def test_everything_public_has_a_contract():
+    assert [name for name in sj.__all__ if inspect.isfunction(getattr(sj, name)) and not (getattr(sj, name).__doc__ or "").strip()] == []
 
 
 def test_fifty_loads_leave_memory_flat(tmp_path):
