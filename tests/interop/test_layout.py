@@ -115,6 +115,37 @@ def test_a_rule_may_be_any_of_the_texts(shardwright, shown, tmp_path):
             assert [boxes(row) for row in again["tensors"]] == [boxes(row) for row in case["tensors"]], text
 
 
+def rule_of_keras(layout_map, name):
+    try:
+        found = layout_map[name]
+    except ValueError:
+        return "two"
+    return "none" if found is None else list(found.axes) + [None] * (2 - len(found.axes))
+
+
+def test_rules_decide_as_in_keras(shardwright, tmp_path):
+    """With "fullmatch", for every name: the layout, none, or two rules that match."""
+    from keras import distribution
+    leaves = ["kernel", "bias", "gamma", "query/kernel"]
+    names = [f"{stem}/{leaf}" for stem in ("dense", "dense_1", "block_2/attention", "model/dense") for leaf in leaves]
+    patterns = [".*kernel", "dense.*", "dense/kernel", r"block_\d+/.*bias", "(?i).*GAMMA", "bias", ".*/attention/query/.*", r"model\/dense/[bg].*", "dense_1/kernel|x"]
+    raw.write(tmp_path / "m.safetensors", {name: ("U8", [8, 8], bytes(64)) for name in names})
+    rng, seen = np.random.default_rng(5), set()
+    for _ in range(12):
+        rules = {patterns[i]: [None, "model"] if i % 2 else ["model"] for i in rng.permutation(len(patterns))[:rng.integers(1, 6)]}
+        theirs = distribution.LayoutMap(distribution.DeviceMesh((2, 4), ("batch", "model"), [f"cpu:{i}" for i in range(8)]))
+        for pattern, axes in rules.items():
+            theirs[pattern] = tuple(axes)
+        layout = {"mesh": {"axis_names": ["batch", "model"], "shape": [2, 4]}, "match": "fullmatch", "rules": rules}
+        (tmp_path / "l.json").write_text(json.dumps(layout))
+        wanted = {name: rule_of_keras(theirs, name) for name in names}
+        shown = shardwright.json("map", "--layout", tmp_path / "l.json", tmp_path / "m.safetensors", code=int("two" in wanted.values()))
+        found = {row["name"]: "two" if "rule" not in row else "none" if row["rule"] is None else row["partition_spec"] for row in shown["tensors"]}
+        assert found == wanted, rules
+        seen.update(map(str, found.values()))
+    assert seen == {"none", "two", "['model', None]", "[None, 'model']"}
+
+
 @pytest.mark.parametrize("target", ["part.safetensors", "part.weights.h5", "part"])
 def test_the_parts_are_the_whole(shardwright, rng, tmp_path, target):
     """Every rank's part, put where its metadata says, in each format."""
@@ -140,6 +171,14 @@ def test_the_parts_are_the_whole(shardwright, rng, tmp_path, target):
             found[row["name"]][window] = values
     for name, array in arrays.items():
         assert np.array_equal(found[name], array), name
+
+
+def test_of_a_part_only_its_bytes_are_read(shardwright, tmp_path):
+    raw.write_sparse(tmp_path / "whole.safetensors", {"w": ("F32", [4096, 2048]), "v": ("F32", [64, 4096])})
+    (tmp_path / "l.json").write_text('{"rules": {"w": ["x"]}}')
+    summary = shardwright.copy(tmp_path / "whole.safetensors", tmp_path / "part.safetensors", "--mesh", "x=8", "--layout", tmp_path / "l.json", "--rank", 3)
+    part = 4096 * 2048 * 4 // 8 + 64 * 4096 * 4
+    assert part <= summary["bytes_read"] <= 1.02 * part and part < summary["bytes_written"] < 1.001 * part
 
 
 def test_parts_of_compressed_chunks(shardwright, rng, tmp_path):
@@ -199,6 +238,22 @@ def test_the_page_on_layouts_says_what_happens(shardwright, tmp_path):
     assert found["tensors"]["embed.weight"] == said["tensors"].pop("embed.weight") and {**found, "tensors": {}} == said
     raw.write(model, {"h.0.attn.q.weight": ("U8", [10, 4], bytes(40))})
     assert re.search(r"^    (tensor '.*)$", page, re.M).group(1) in shardwright.run("map", "--layout", tmp_path / "layout.toml", model, code=1).stdout
+
+
+def test_the_page_on_layouts_names_what_is_there():
+    """Headers, what they declare, options of Python and names of the package."""
+    import shardwright
+    root = pathlib.Path(__file__).parents[2]
+    page, source = (root / "docs" / "layouts.md").read_text(), root / "src" / "shardwright"
+    headers = set(re.findall(r"`([a-z_]+/[a-z_]+\.h)`", page)) | {f"layout/{name}" for name in re.findall(r"`([a-z_]+\.h)`", page)}
+    assert len(headers) >= 10 and [name for name in headers if not (source / name).is_file()] == []
+    declared = "".join(path.read_text() for path in source.glob("*/*.h"))
+    functions = set(re.findall(r"`([a-z_]+)\(\)`", page)) - {"relayout", "load_own_variables"}
+    python = {name for name in functions if hasattr(shardwright, name)} | {"tensor_parallel"}
+    assert len(functions) > 5 and [name for name in functions - python if f" {name}(" not in declared] == []
+    assert [name for name in re.findall(r"shardwright\.([a-z_]+)\(", page) if not hasattr(shardwright, name)] == []
+    for module, name in set(re.findall(r"shardwright\.(jax|torch|keras)\.([a-z_]+)", page)):
+        assert re.search(rf"\b{name}\b", (root / "python" / "shardwright" / module / "__init__.py").read_text()), (module, name)
 
 
 def test_narrow_blocks_have_no_numbers_that_run_together(shardwright, tmp_path):

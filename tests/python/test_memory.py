@@ -55,6 +55,21 @@ def test_saving_takes_the_budget_alone(tmp_path, kind):
     assert grown <= ALLOWED, f"{grown / MIB:.0f} MiB"
 
 
+@pytest.mark.parametrize("spec", ["P('x')", "P(None, 'x')"])
+def test_loading_onto_devices_takes_the_shards_and_the_budget(tmp_path, spec):
+    pytest.importorskip("jax")
+    grown = growth(tmp_path, f"""
+import jax, shardwright.jax as sj
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+sw.save(folder + "/w.safetensors", {{"w": np.broadcast_to(np.float32(1), (2**14, 2**13))}})
+sharding = NamedSharding(Mesh(np.array(jax.devices()), ("x",)), {spec})
+assert sharding.num_devices == 8
+ready()
+loaded = jax.block_until_ready(sj.load(folder + "/w.safetensors", sharding, memory="16MiB"))
+""", XLA_FLAGS="--xla_force_host_platform_device_count=8", JAX_PLATFORMS="cpu")
+    assert 2**29 <= grown <= 2**29 + ALLOWED, f"{grown / MIB:.0f} MiB"
+
+
 def test_a_copied_array_would_show(tmp_path):
     assert growth(tmp_path, "a = filled(); ready(); b = a.copy()") > 2**28
 

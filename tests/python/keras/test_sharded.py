@@ -1,4 +1,7 @@
 """Variables that lie on eight devices (see test_backends.py, which runs this file with those)."""
+import pathlib
+import re
+
 import array_spy
 import jax
 import keras
@@ -191,6 +194,20 @@ def test_between_layouts(distributed, tmp_path):
     zoo.spoil(model)
     model.load_weights(tmp_path / "m.weights.json")
     assert zoo.same(zoo.values(model), before)
+
+
+def test_what_the_page_on_layouts_shows_runs(tmp_path, monkeypatch):
+    page = (pathlib.Path(__file__).parents[3] / "docs" / "layouts.md").read_text()
+    block, = [block for block in re.findall(r"```python\n(.*?)```", page, re.S) if "shardwright.keras." in block]
+    one = zoo.fill(make())
+    sk.save_weights(one, tmp_path / "model.weights.json")
+    layout_map = distribution.LayoutMap(distribution.DeviceMesh((2, 4), ("batch", "model")))
+    layout_map["wide/kernel"] = (None, "model")
+    monkeypatch.chdir(tmp_path)
+    names = {"layout_map": layout_map, "make_model": make}
+    exec(block, names)
+    assert zoo.same(zoo.values(names["model"]), zoo.values(one))
+    assert names["model"].get_layer("wide").kernel.value.addressable_shards[0].data.shape == (16, 8)
 
 
 def test_training_after_loading(distributed, tmp_path):

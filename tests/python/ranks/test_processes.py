@@ -100,20 +100,22 @@ sj.save(at + "/together.safetensors", {"w": moved})
     assert (tmp_path / "together.safetensors").read_bytes() == (tmp_path / "alone.safetensors").read_bytes()
 
 
-@pytest.mark.parametrize("target", ["a.safetensors", "hub", "k.weights.h5", "k.weights.json"])
+@pytest.mark.parametrize("target", ["a.safetensors", "hub", "k.weights.h5", "k.weights.json", "a.bin", "offload"])
 def test_save_is_that_of_one_process(tmp_path, target):
     code = MEET + HELD + """
 shard = int(os.environ["SHARD"]) or None
-summary = sw.save(at + "/together/" + os.environ["TARGET"], held(index, count)[1], metadata={"by": "all"}, ranks=ranks, memory="1MiB", max_shard_size=shard)
+options = eval(os.environ["OPTIONS"])
+summary = sw.save(at + "/together/" + os.environ["TARGET"], held(index, count)[1], ranks=ranks, memory="1MiB", max_shard_size=shard, **options)
 print(summary.tensors, summary.bytes_written)
 """
     for where in ("alone", "together"):
         (tmp_path / where).mkdir()
-    shard = 0 if target in ("a.safetensors", "k.weights.h5") else 100_000
+    shard = 100_000 if target in ("hub", "k.weights.json") else 0
+    options = {"format": "offload"} if target == "offload" else {} if target == "a.bin" else {"metadata": {"by": "all"}}  # which not all keep
     names: dict = {"np": np, "sw": sw}
     exec(HELD, names)
-    alone = sw.save(tmp_path / "alone" / target, names["held"](0, 1)[0], metadata={"by": "all"}, max_shard_size=shard or None)
-    assert run(2, code, AT=tmp_path, TARGET=target, SHARD=shard) == [f"{alone.tensors} {alone.bytes_written}"] * 2
+    alone = sw.save(tmp_path / "alone" / target, names["held"](0, 1)[0], max_shard_size=shard or None, **options)
+    assert run(2, code, AT=tmp_path, TARGET=target, SHARD=shard, OPTIONS=options) == [f"{alone.tensors} {alone.bytes_written}"] * 2
     files = {where: {path.relative_to(tmp_path / where): path.read_bytes() for path in (tmp_path / where).rglob("*") if path.is_file()}
              for where in ("alone", "together")}
     assert files["alone"] == files["together"]

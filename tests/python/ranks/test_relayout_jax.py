@@ -197,6 +197,12 @@ try:
 except sw.AlreadyExistsError:
     pass  # on both
 
+# Loading: each process reads what its devices hold (the rows of one row of the mesh), and no byte of the others.
+with sw.open(at + "/together") as opened:
+    opening = opened.bytes_read
+    again = sj.load(opened, {"w": NamedSharding(mesh, P("a", "b"))})["w"]
+    assert same(again, value) and opened.bytes_read - opening == value.nbytes // count
+
 os.environ["KERAS_BACKEND"] = "jax"
 import keras, shardwright.keras as sk
 kmesh = keras.distribution.DeviceMesh((2, 4), ("batch", "model"), keras.distribution.list_devices())
@@ -217,6 +223,13 @@ with sw.open(at + "/k.weights.h5") as opened:
     for layer, name in ((model.layers[0], "dense"), (model.layers[1], "dense_1")):
         for number, variable in enumerate((layer.kernel, layer.bias)):
             assert same(variable.value, opened[f"layers/{name}/vars/{number}"][...]), (name, number)
+    before = [variable.value for variable in model.variables]
+    for variable in model.variables:
+        variable.assign(made(np.full(variable.shape, -1, "f4"), variable.value.sharding))
+    sk.load_weights(model, at + "/k.weights.h5", progress=None)
+    for variable, old in zip(model.variables, before):
+        kept = {shard.device: np.asarray(shard.data) for shard in old.addressable_shards}
+        assert variable.value.sharding == old.sharding and all(np.array_equal(s.data, kept[s.device]) for s in variable.value.addressable_shards)
 
 from job import speaks
 from shardwright.ranks import current_ranks

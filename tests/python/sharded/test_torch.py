@@ -1,5 +1,8 @@
 """Which part of a tensor a rank holds, and DTensors made of it: every rank of several meshes, in one process that plays them."""
+import inspect
 import itertools
+import pathlib
+import re
 
 import numpy as np
 import pytest
@@ -127,6 +130,25 @@ def test_plans_of_transformers(tmp_path, as_rank):
     assert torch.equal(loaded["model.layers.1.mlp.down_proj.weight"].to_local(), down[:, 32:])
     with pytest.raises(sw.InvalidArgumentError, match="no such style"):
         st.tensor_parallel({"layers.*.q": "diagonal"})
+
+
+def test_what_the_page_on_layouts_shows_runs(tmp_path, as_rank, monkeypatch):
+    transformers = pytest.importorskip("transformers")
+    page = (pathlib.Path(__file__).parents[3] / "docs" / "layouts.md").read_text()
+    block, = [block for block in re.findall(r"```python\n(.*?)```", page, re.S) if "shardwright.torch." in block]
+    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(hidden_size=32, intermediate_size=64, num_hidden_layers=1, num_attention_heads=4,
+                                                                   num_key_value_heads=2, vocab_size=48))
+    values = {name: value.detach().clone() for name, value in model.state_dict().items()}
+    sw.save(tmp_path / "llama", values)
+    monkeypatch.chdir(tmp_path)
+    names = {"model": model, "device_mesh": as_rank(1, (2,))}
+    exec(block, names)
+    assert sorted(names["weights"]) == sorted(values) and type(names["weights"]["lm_head.weight"]) is torch.Tensor
+    assert torch.equal(names["weights"]["model.layers.0.mlp.down_proj.weight"], values["model.layers.0.mlp.down_proj.weight"][:, 32:])
+
+
+def test_everything_public_has_a_contract():
+    assert [name for name in st.__all__ if inspect.isfunction(getattr(st, name)) and not (getattr(st, name).__doc__ or "").strip()] == []
 
 
 def test_a_plan_on_one_axis_of_a_mesh(tmp_path, as_rank):
