@@ -65,10 +65,7 @@ class Picture {
         tensors_(tensors.size()),
         report_(report),
         row_(report.rows[tensor]) {
-    for (int64_t i = 0; i < mesh_.size(); ++i) {
-      Box box = row_.grid->box_of(i);
-      holders_[{box.start, box.extent}].push_back(i);
-    }
+    for (int64_t i = 0; i < mesh_.size(); ++i) holders_[row_.grid->box_of(i)].push_back(i);
     std::vector<const std::vector<int64_t>*> groups;
     for (const auto& [box, positions] : holders_) groups.push_back(&positions);
     std::sort(groups.begin(), groups.end(), [](const auto* a, const auto* b) { return a->front() < b->front(); });
@@ -198,7 +195,7 @@ class Picture {
     if (holders_.size() > kMostBlocks) label(left, top, width, height, "too many blocks to draw");
     for (const auto& [box, positions] : holders_) {
       if (holders_.size() > kMostBlocks) break;
-      if (!draw_block({box.first, box.second}, positions, drawn, left, top, width, height)) ++hidden;
+      if (!draw_block(box, positions, drawn, left, top, width, height)) ++hidden;
     }
     rectangle(left, top, width, height, "none", "stroke=\"#4a5568\"");
     double bottom = top + height;
@@ -273,8 +270,7 @@ class Picture {
   size_t tensors_;
   const LayoutReport& report_;
   const LayoutReport::Row& row_;
-  std::map<std::pair<std::vector<int64_t>, std::vector<int64_t>>, std::vector<int64_t>>
-      holders_;  ///< start, extent -> positions
+  std::map<Box, std::vector<int64_t>> holders_;  ///< positions by what they hold
   std::vector<std::string> colour_of_;
   std::string body_;
 };

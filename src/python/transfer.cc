@@ -264,9 +264,7 @@ void bind_transfer(nb::module_& module) {
                      "request: dict[str, object], produce: object, memory_bytes: int, threads: int, progress: object, "
                      "ranks: Ranks | None = None, side_files: list[tuple[str, str]] = ...) -> dict[str, typing.Any]"),
              "Writes a checkpoint from memory of the caller, from files, and from produce(id, start, extent, into); "
-             "with ranks, all "
-             "of them one "
-             "checkpoint, each what it holds.");
+             "with ranks, all of them one checkpoint, each what it holds.");
   module.def("file_version", file_version, nb::arg("path"),
              "What tells two states of a file apart beside its size; '' when it cannot be looked at.");
   module.def("refuse_write", refuse_write, nb::arg("ranks"), nb::arg("why"));

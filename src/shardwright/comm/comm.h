@@ -23,10 +23,10 @@ inline Deadline deadline_in(std::chrono::milliseconds time) {
 /// Called about 20 times a second by whoever waits, on its thread: an error ends the wait.
 using Watch = std::function<Status()>;
 
-/// Used by one thread only: the caller of execute(), or a manager's thread with its clone(). All ranks make the same calls in the same
-/// order. No call waits beyond its deadline: kUnavailable then, with the ranks that are missing. One rank's failure is everyone's: the
-/// others are told, and their call at hand or the next one fails with the same error; every later one does. What must have happened
-/// everywhere before it counts is closed with agree().
+/// One call at a time, of whichever thread; work on two threads takes a clone(). All ranks make the same calls in the same order. No call waits
+/// beyond its deadline: kUnavailable then, with the ranks that are missing. One rank's failure is everyone's: the others are told, and their call
+/// at hand or the next one fails with the same error; every later one does. What must have happened everywhere before it counts is closed with
+/// agree().
 class Comm {
  public:
   struct Part {
@@ -36,16 +36,17 @@ class Comm {
   virtual ~Comm() = default;
   virtual int rank() const = 0;
   virtual int size() const = 0;
-  /// A channel of its own over the same ranks. Collective.
+  /// A channel of its own over the same ranks: it may outlive this one, and fails apart from it. Collective; waits for a minute at most.
   virtual Result<std::unique_ptr<Comm>> clone() = 0;
-  /// Every rank's bytes, by rank. Barrier, broadcast and agreement are calls of this.
+  /// Every rank's bytes, by rank; they may differ in length. A barrier is this with nothing, agree() this with an error.
   virtual Result<std::vector<Bytes>> all_gather(View mine, Deadline deadline) = 0;
-  /// Sends and receives at once; at most one part per peer and direction, sizes agreed beforehand. Parts to oneself are copied.
+  /// Sends and receives at once; at most one part per peer and direction, sizes agreed beforehand. Parts to oneself are copied. Parts stay the
+  /// caller's, and may change when this returns; nobody waits for ranks that it exchanges nothing with.
   /// Errors: kInvalidArgument for ranks that do not exist, second parts, and parts of another size than was sent.
   virtual Status exchange(std::span<const Part> send, std::span<const Part> receive, Deadline deadline) = 0;
   /// Says that this rank cannot go on, in the middle of common work: this and every later call, here and elsewhere, fails with `why`.
   virtual void abandon(const Error& why) = 0;
-  /// For waits from now on; empty: none. Returns the one before.
+  /// For waits from now on; empty: none. Returns the one before; a Comm that never waits keeps none.
   virtual Watch set_watch(Watch watch) = 0;
 };
 

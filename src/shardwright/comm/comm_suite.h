@@ -87,7 +87,7 @@ inline std::string keeps_channels_apart(Comm& comm) {
   return "";
 }
 
-/// Letters of a caller's own: what ranks put in may be dropped as soon as a call returns.
+/// The upper half of the ranks fail: all get the error of the lowest of them, with its fields, and the Comm stays usable.
 inline std::string agrees(Comm& comm) {
   if (auto text = expect_ok(agree(comm, {}, soon())); !text.empty()) return text;
   Status mine;

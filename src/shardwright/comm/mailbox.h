@@ -43,6 +43,7 @@ class Mailbox {
 /// "rank 3", "ranks 1, 2", and of many the first twenty and how many more there are. For messages.
 std::string ranks_text(const std::set<int>& ranks);
 
+/// The Comm that writes these letters. It is the only one who uses the mailbox from then on.
 std::unique_ptr<Comm> comm_of(std::unique_ptr<Mailbox> mailbox);
 
 }  // namespace shardwright

@@ -23,7 +23,7 @@ class DeviceArray {
   virtual Status finish() = 0;
 };
 
-/// Where arrays are made. Outlives no array that it need not: arrays may live longer than their device. Thread-safe.
+/// Where arrays are made, which may live longer than their device. Thread-safe.
 class Device {
  public:
   virtual ~Device() = default;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <map>
+#include <set>
 
 #include "shardwright/engine/task.h"
 
@@ -53,18 +54,18 @@ Result<Catalog> RankStore::readable(const Catalog& merged, const Catalog& mine) 
       builder.tie(added, merged.same_as(id));
       continue;
     }
-    std::map<std::pair<std::vector<int64_t>, std::vector<int64_t>>, bool> seen;
+    std::set<Box> seen;
     auto own = mine.find(spec.name);
     for (Piece piece : own ? mine.pieces(*own) : std::vector<Piece>{}) {
       if (spec.elements() == 0) piece = {Box::whole(spec.shape), piece.place, piece.encoding, {}};
-      if (!seen.emplace(std::pair(piece.box.start, piece.box.extent), true).second) continue;
+      if (!seen.insert(piece.box).second) continue;
       piece.encoding = builder.add_encoding(mine.encoding(piece.encoding));
       SHARDWRIGHT_TRY(builder.add_piece(piece));
     }
     std::map<int, uint32_t> counts;
     for (const Piece& piece : merged.pieces(id)) {
       uint32_t number = counts[piece.place.rank]++;
-      if (!seen.emplace(std::pair(piece.box.start, piece.box.extent), true).second) continue;
+      if (!seen.insert(piece.box).second) continue;
       if (piece.place.site != Place::kMemory)
         return fail(Code::kUnsupported, "what another process makes while it is written cannot go into this format")
             .at_tensor(std::string(spec.name));

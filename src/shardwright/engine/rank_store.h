@@ -9,7 +9,8 @@
 
 namespace shardwright {
 
-/// Rank 0's view of the others, who serve() meanwhile. Objects are pieces in C order. Thread-safe; one read at a time.
+/// Rank 0's view of the others, who serve() meanwhile. Objects are pieces in C order. Thread-safe; one read at a time, and the Comm is used by nobody
+/// else until dismiss(). Memory beside the budget: what a read() of several ranges asks of one rank, there and here.
 class RankStore : public Store {
  public:
   RankStore(Comm& comm, std::chrono::milliseconds wait) : comm_(comm), wait_(wait) {}
@@ -51,6 +52,7 @@ class RankStore : public Store {
 };
 
 /// On every other rank: answers rank 0 until it is dismissed. mine: what this rank holds; merged: the same that rank 0 has.
+/// Errors: those of the Comm; kUnsupported for packed elements that do not lie in C order, told to all.
 Status serve(Comm& comm, const Catalog& merged, const Catalog& mine, std::chrono::milliseconds wait);
 
 }  // namespace shardwright

@@ -32,7 +32,7 @@ struct RelayoutTensor {
 /// One shard per mesh position. ranks: of each position. device: the number at the end of its name; its position where a name has none.
 std::vector<Shard> shards_of(const DeviceMesh& mesh, const ShardGrid& grid, std::span<const int32_t> ranks);
 
-/// A box from one rank to another, whose devices `to` (indices of RelayoutTensor::to) all want it.
+/// A box from one rank to another, whose devices all want it. tensor: its number; from, to: indices of RelayoutTensor::from and ::to.
 struct Shipment {
   uint32_t tensor = 0, from = 0;
   std::vector<uint32_t> to;
@@ -40,7 +40,7 @@ struct Shipment {
   uint64_t bytes = 0;
   uint32_t round = 0;
 };
-/// A box from one device of a rank to another, or to itself.
+/// A box from one device of a rank to another, or to itself; numbers as in Shipment.
 struct LocalCopy {
   uint32_t tensor = 0, from = 0, to = 0;
   Box box;
@@ -52,8 +52,7 @@ struct LocalCopy {
 struct RelayoutPlan {
   std::vector<Shipment> shipments;  ///< by tensor; rounds do not fall for any rank
   std::vector<LocalCopy> copies;    ///< by tensor
-  std::vector<uint32_t>
-      ready;  ///< per tensor: rounds after which it is complete everywhere, and its sources are of no more use
+  std::vector<uint32_t> ready;  ///< per tensor: after so many rounds it is complete everywhere, its sources of no use
   uint32_t rounds = 0;
   uint64_t sent_bytes = 0;    ///< between ranks
   uint64_t copied_bytes = 0;  ///< between devices of a rank, further devices that want what was received included
@@ -85,7 +84,9 @@ struct RelayoutOptions {
 
 /// Collective over comm. Every rank gives the same tensors. Returns what was done.
 /// Errors: of planning and of calls, on every rank; kInvalidArgument when ranks ask for different things; kUnavailable, with the ranks that
-/// are missing. Targets are half filled then, sources of tensors that were not finished are whole.
+/// are missing. Targets are half filled then, sources of tensors that were not finished are whole; where it was not planning that failed, the Comm
+/// is of no more use.
+/// Memory: a round's bytes, at most the least budget; of the Comm beside it, letters under way.
 Result<RelayoutPlan> relayout(std::span<const RelayoutTensor> tensors, const RelayoutCalls& calls,
                               const RelayoutOptions& options, Comm& comm);
 

@@ -34,8 +34,7 @@ class RelayoutCase {
     }
     if (plan->sent_bytes != between_ranks)
       return fmt::format("{} bytes sent, {} must be", plan->sent_bytes, between_ranks);
-    if (plan->sent_bytes + plan->copied_bytes < between_devices ||
-        plan->sent_bytes + plan->copied_bytes > between_devices)
+    if (plan->sent_bytes + plan->copied_bytes != between_devices)
       return fmt::format("{} + {} bytes moved, {} must be", plan->sent_bytes, plan->copied_bytes, between_devices);
     std::map<std::pair<uint32_t, int>, uint64_t> room;
     std::map<int, uint32_t> last;

@@ -11,7 +11,7 @@ namespace shardwright {
 using Fill = std::function<Result<Executed>(Draft& draft, const Format& format, const WriteOptions& options,
                                             Transaction& transaction)>;
 
-/// save_tensors() with the writing done by `fill`. tensors: as merge_catalogs() makes them, of so many ranks.
+/// save_tensors() with the writing done by `fill`; defined where that is. tensors: as merge_catalogs() makes them, of so many ranks.
 Result<CopySummary> save_filled(const Catalog& tensors, int ranks, const CopyRequest& request,
                                 const JobOptions& options, const Fill& fill);
 

@@ -11,7 +11,7 @@
 namespace shardwright {
 
 /// Catalogues of all ranks, each with what that rank holds, as one: tensors in the order of rank 0, then what other ranks add; pieces with
-/// their rank, of no use but to count with. Values are those of the lowest rank that has them.
+/// their rank, whose addresses mean nothing elsewhere. Values are those of the lowest rank that has them, side files those of rank 0.
 /// Errors: kInvalidArgument for a tensor that two ranks have with different dtypes or shapes, and whose pieces leave a hole or overlap in part.
 Result<Catalog> merge_catalogs(std::span<const Catalog> by_rank);
 
@@ -71,7 +71,7 @@ std::optional<Outline> outline_of(const Draft& draft);
 /// One rank's share as a draft: those objects in which the rank has something to write, with a strided piece for each of its boxes.
 class ShareDraft : public Draft {
  public:
-  /// boxes: of this rank, per tensor of `want`. Errors: kUnsupported for a box that ends within a block of a packed type.
+  /// boxes: of this rank, per tensor of `want`. Errors: kUnsupported for a part of a tensor of a packed type; kInternal for an outline of another draft.
   static Result<ShareDraft> create(const Catalog& want, const Outline& outline,
                                    std::span<const std::vector<Box>> boxes);
 

@@ -66,7 +66,7 @@ struct Value {
 struct ObjectInfo {
   std::string key;           ///< in the base store
   uint64_t size = kUnknown;  ///< bytes
-  std::string version;       ///< what file_version() said when places in it were found; "": nobody asked
+  std::string version{};     ///< what file_version() said when places in it were found; "": nobody asked
 };
 
 /// Immutable once built, insertion order kept; cheap to copy (shared). At most 64 B + name per tensor and 48 B per irregular piece.

@@ -35,7 +35,7 @@ class Distribution {
   /// For a variable made under this distribution; dims has `rank` entries. Errors: those of LayoutMap::find, and kInvalidArgument for a rule
   /// of more dimensions.
   Result<TensorLayout> variable_layout(std::string_view path, size_t rank) const;
-  /// For an intermediate, by its own key; nullopt: left as it comes.
+  /// For an intermediate, by its own key; nullopt: left as it comes. Errors: those of LayoutMap::find.
   Result<std::optional<TensorLayout>> tensor_layout(std::string_view key) const;
   /// Of a layer: tensor_layout(path + "/output").
   Result<std::optional<TensorLayout>> output_layout(std::string_view layer_path) const;

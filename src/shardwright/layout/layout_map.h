@@ -17,9 +17,8 @@
 namespace shardwright {
 
 /// Rules over one mesh, in the order they were set. A name that is a rule's pattern, letter by letter, takes that rule; else the one rule
-/// whose pattern, a regular expression in Python's syntax, is found in the name (kSearch) or matches all of it (kFullMatch); with kExact no pattern is
-/// one. Keys that end in
-/// "/output" are those of layer outputs. Thread-safe to read.
+/// whose pattern, a regular expression in Python's syntax, is found in the name (kSearch) or matches all of it (kFullMatch). With kExact patterns
+/// are names and nothing else. Keys that end in "/output" are those of layer outputs. Thread-safe to read.
 class LayoutMap {
  public:
   enum class Match : uint8_t { kSearch, kFullMatch, kExact };

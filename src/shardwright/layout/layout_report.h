@@ -38,10 +38,10 @@ struct LayoutReport {
 /// Never fails: what is wrong is in problems. Time O(rules * distinct names) + O(devices) per tensor that splits unevenly.
 LayoutReport report_layout(const LayoutMap& map, std::span<const TensorToLay> tensors);
 
-/// The first problem, with how many more there are; fine when there is none.
+/// The first problem, taken out of the report, with how many more there are; fine when there is none.
 Status problem_of(LayoutReport& report);
 
-/// Bytes of a box; an error when it begins or ends within a block of a packed type (F4: two elements a byte).
+/// Bytes of a box of a tensor of this shape. Errors: kInvalidArgument when it begins or ends within a block of a packed type (F4: two elements a byte).
 Result<uint64_t> bytes_of_box(DType dtype, std::span<const int64_t> shape, const Box& box);
 
 }  // namespace shardwright

@@ -59,7 +59,7 @@ class TextCursor {
     skip_space();
     return at_ == text_.size();
   }
-  /// kInvalidArgument: "not a `what`", with the text and the offset in it.
+  /// kInvalidArgument: the text cannot be read as `what`, with its beginning and the offset in bytes.
   Error error(std::string_view what, std::string expected) const {
     constexpr size_t kShown = 200;
     return fail(Code::kInvalidArgument,
