@@ -27,7 +27,7 @@ with torch.device("meta"):
 accelerate.dispatch_model(model, {"": "disk"}, offload_dir=folder, main_device="cpu", force_hooks=True)
 class Asked(Mapping):
     def __init__(self, loader): self.loader = loader
-    def __getitem__(self, key): return self.loader[key].clone()
+    def __getitem__(self, key): return self.loader[key]  # a copy of its file
     def __iter__(self): return iter(self.loader)
     def __len__(self): return len(self.loader)
 if kind == "onloaded":
