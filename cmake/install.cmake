@@ -14,7 +14,7 @@ set(public_headers
   layout/orbax_sharding.h layout/partition_spec.h layout/shardy.h layout/tensor_layout.h layout/torch_placements.h
   format/catalog.h format/format.h
   engine/device.h engine/execute.h engine/jobs.h engine/mesh_load.h engine/plan.h engine/relayout.h
-  manager/manager.h manager/retention.h manager/snapshot.h manager/step_name.h manager/steps.h manager/write_step.h)
+  manager/claim.h manager/manager.h manager/retention.h manager/snapshot.h manager/step_name.h manager/steps.h manager/write_step.h)
 foreach(header ${public_headers})
   get_filename_component(folder ${header} DIRECTORY)
   install(FILES src/shardwright/${header} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/shardwright/${folder})

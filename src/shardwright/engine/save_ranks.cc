@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <filesystem>
 
 #include "shardwright/base/byte_reader.h"
 #include "shardwright/base/checksum.h"
@@ -12,6 +13,7 @@
 #include "shardwright/engine/saved_layout.h"
 #include "shardwright/engine/select.h"
 #include "shardwright/engine/share.h"
+#include "shardwright/store/staging.h"
 
 namespace shardwright {
 namespace {
@@ -33,25 +35,23 @@ class SharedTransaction : public Transaction {
   Transaction& base_;
 };
 
-/// All that every rank must ask for alike, by names that users know.
-Bytes bytes_of_request(const CopyRequest& r) {
+Json json_of_request(const CopyRequest& r) {
   Json rename = Json::array();
   for (const auto& [pattern, name] : r.select.rename) rename.push_back({pattern, name});
   Json settings = Json::array();
   for (const auto& [name, value] : r.settings) settings.push_back({name, value});
-  Json json = {{"target", r.target},
-               {"format", r.format},
-               {"shard size", r.max_shard_bytes ? Json(*r.max_shard_bytes) : Json()},
-               {"strict", r.strict},
-               {"overwrite", r.overwrite},
-               {"dry run", r.dry_run},
-               {"manifest", r.manifest},
-               {"options", settings},
-               {"include", r.select.include},
-               {"exclude", r.select.exclude},
-               {"rename", rename},
-               {"dtype", r.select.dtype ? Json(dtype_row(*r.select.dtype).name) : Json()}};
-  return bytes_of(json.dump(-1, ' ', false, Json::error_handler_t::replace));
+  return {{"target", r.target},
+          {"format", r.format},
+          {"shard size", r.max_shard_bytes ? Json(*r.max_shard_bytes) : Json()},
+          {"strict", r.strict},
+          {"overwrite", r.overwrite},
+          {"dry run", r.dry_run},
+          {"manifest", r.manifest},
+          {"options", settings},
+          {"include", r.select.include},
+          {"exclude", r.select.exclude},
+          {"rename", rename},
+          {"dtype", r.select.dtype ? Json(dtype_row(*r.select.dtype).name) : Json()}};
 }
 
 /// The same on every rank.
@@ -104,27 +104,24 @@ Result<CopySummary> summary_from_bytes(View bytes) {
 /// How rank 0's answer begins: who writes.
 constexpr std::string_view kTogether = "T", kAlone = "A", kOwn = "O";
 
+using Lead = std::function<Result<Bytes>(const Gathered& all, const Fill& fill)>;
+
 /// One rank's part in a save.
 class RankSave {
  public:
-  RankSave(const Catalog& mine, const Calls& calls, const CopyRequest& request, const JobOptions& options, Comm& comm)
-      : mine_(mine), request_(request), options_(options), comm_(comm) {
-    calls_.produce = calls.produce;
+  RankSave(const SharedSave& save, const JobOptions& options, Comm& comm)
+      : save_(save), mine_(save.tensors), options_(options), comm_(comm) {
+    calls_.produce = save.calls.produce;
     calls_.keep_going = [&](uint64_t done, uint64_t total) {
       return !options_.progress || options_.progress("copy", done, total);
     };
   }
 
-  Result<CopySummary> run() {
+  Result<SharedOutcome> run(const Lead& make) {
     SHARDWRIGHT_TRY(gather());
-    if (comm_.rank() == 0) return lead();
-    SHARDWRIGHT_TRY(agree(comm_, {}, soon()));  // rank 0 has checked the target
-    SHARDWRIGHT_ASSIGN(auto outline, broadcast(comm_, {}, soon()));
-    if (!outline.empty()) SHARDWRIGHT_TRY(follow(outline));
-    SHARDWRIGHT_ASSIGN(auto error, broadcast(comm_, {}, soon()));
-    if (!error.empty()) return error_from_bytes(error);
-    SHARDWRIGHT_ASSIGN(auto summary, broadcast(comm_, {}, soon()));
-    return summary_from_bytes(summary);
+    auto told = comm_.rank() == 0 ? lead(make) : follow();
+    if (!told.ok()) return std::move(told.error());
+    return SharedOutcome{std::move(*told), written_bytes_};
   }
 
  private:
@@ -132,33 +129,52 @@ class RankSave {
 
   /// Everybody's tensors, and what is to become of them: the same on every rank.
   Status gather() {
-    Status checked;
-    if (!mine_.objects().empty())
+    Status checked = save_.own;
+    if (checked.ok() && !mine_.objects().empty())
       checked = fail(Code::kUnsupported, "tensors that lie in files are saved by one process");
-    if (request_.part) checked = fail(Code::kInvalidArgument, "ranks save the whole, not one device's part");
     SHARDWRIGHT_TRY(agree(comm_, checked, soon()));
-    SHARDWRIGHT_ASSIGN(auto requests, comm_.all_gather(bytes_of_request(request_), soon()));
+    Bytes request = bytes_of(save_.request.dump(-1, ' ', false, Json::error_handler_t::replace));
+    SHARDWRIGHT_ASSIGN(auto requests, comm_.all_gather(request, soon()));
     SHARDWRIGHT_TRY(check_requests(requests));
+    SHARDWRIGHT_ASSIGN(all_.extras, comm_.all_gather(save_.extra, soon()));
     SHARDWRIGHT_ASSIGN(auto all, comm_.all_gather(mine_.serialize(), soon()));
     std::vector<Catalog> catalogs;
     for (const auto& bytes : all) {
       SHARDWRIGHT_ASSIGN(auto catalog, Catalog::deserialize(bytes));
       catalogs.push_back(std::move(catalog));
     }
-    SHARDWRIGHT_ASSIGN(merged_, merge_catalogs(catalogs));
-    SHARDWRIGHT_ASSIGN(selected_, select_tensors(merged_, request_.select));
+    SHARDWRIGHT_ASSIGN(all_.tensors, merge_catalogs(catalogs));
+    SHARDWRIGHT_ASSIGN(selected_, select_tensors(merged_, save_.select));
+    return save_.hash ? gather_hashes() : Status();
+  }
+
+  /// Each rank hashes what it would write.
+  Status gather_hashes() {
+    auto writers = assign_writers(merged_, comm_.size());
+    std::vector<std::pair<TensorId, Box>> boxes;
+    for (TensorId id = 0; id < merged_.size(); ++id)
+      for (const OwnedBox& owned : writers[id])
+        if (owned.rank == comm_.rank()) boxes.emplace_back(mine_.find(merged_.spec(id).name).value_or(0), owned.box);
+    Bytes hashes;
+    for (const auto& hash : hash_boxes(mine_, boxes)) append_sized(hashes, hash);
+    SHARDWRIGHT_ASSIGN(auto all, comm_.all_gather(hashes, soon()));
+    std::vector<ByteReader> readers(all.begin(), all.end());
+    for (const auto& owned : writers) {
+      auto& hashed = all_.boxes.emplace_back();
+      for (const OwnedBox& one : owned)
+        hashed.push_back({one.box, std::string(readers[static_cast<size_t>(one.rank)].text())});
+    }
     return {};
   }
 
   /// Rank 0 checks the target and makes the files; then it writes as all do.
-  Result<CopySummary> lead() {
+  Result<Bytes> lead(const Lead& make) {
     bool begun = false;
     auto result =
-        save_filled(merged_, comm_.size(), request_, options_,
-                    [&](Draft& draft, const Format& format, const WriteOptions& write, Transaction& transaction) {
-                      begun = true;
-                      return fill(draft, format, write, transaction);
-                    });
+        make(all_, [&](Draft& draft, const Format& format, const WriteOptions& write, Transaction& transaction) {
+          begun = true;
+          return fill(draft, format, write, transaction);
+        });
     Status outcome = result.ok() ? Status() : Status(result.error());
     if (!begun) {
       SHARDWRIGHT_TRY(agree(comm_, outcome, soon()));
@@ -168,19 +184,31 @@ class RankSave {
     }
     // From here on rank 0 waits for nobody: what is committed is saved, whoever is lost by now.
     auto told = broadcast(comm_, result.ok() ? Bytes{} : bytes_of_error(result.error()), soon());
-    if (told.ok() && result.ok()) (void)broadcast(comm_, bytes_of_summary(*result), soon());
+    if (told.ok() && result.ok()) (void)broadcast(comm_, *result, soon());
     return result;
+  }
+
+  /// Every other rank.
+  Result<Bytes> follow() {
+    SHARDWRIGHT_TRY(agree(comm_, {}, soon()));  // rank 0 has checked the target
+    SHARDWRIGHT_ASSIGN(auto token, broadcast(comm_, {}, soon()));
+    if (!token.empty()) SHARDWRIGHT_TRY(follow(text_of(token)));
+    SHARDWRIGHT_ASSIGN(auto error, broadcast(comm_, {}, soon()));
+    if (!error.empty()) return error_from_bytes(error);
+    return broadcast(comm_, {}, soon());
   }
 
   Result<Executed> fill(Draft& draft, const Format& format, const WriteOptions& write, Transaction& transaction) {
     told_ = true;  // of whatever goes wrong until all have written
+    SHARDWRIGHT_TRY(agree(comm_, {}, soon()));
+    SHARDWRIGHT_TRY(broadcast(comm_, bytes_of(transaction.token()), soon()));
+    SHARDWRIGHT_TRY(agree(comm_, {}, soon()));  // all see it
     if (!draft.objects().empty() && draft.rank_of(0)) return fill_own(draft, format, write, transaction);
     auto outline = outline_of(draft);
     if (!outline) return fill_alone(draft, transaction);
     SHARDWRIGHT_TRY(agree(comm_, create_all(*outline, transaction), soon()));
     Bytes message = bytes_of(kTogether);
-    append_sized(message, transaction.token());
-    append_sized(message, text_of(outline->to_bytes()));
+    std::ranges::copy(outline->to_bytes(), std::back_inserter(message));
     SHARDWRIGHT_TRY(broadcast(comm_, message, soon()));
     std::vector<Receipt> receipts;
     SHARDWRIGHT_TRY(agree(comm_, write_share(*outline, transaction, receipts), soon()));
@@ -198,11 +226,11 @@ class RankSave {
   Result<Executed> fill_own(Draft& draft, const Format& format, const WriteOptions& write, Transaction& transaction) {
     SHARDWRIGHT_TRY(agree(comm_, {}, soon()));
     Bytes message = bytes_of(kOwn);
-    append_sized(message, transaction.token());
     append_sized(message, format.name);
     append_sized(message, write.name);
     append_le(message, write.max_shard_bytes);
     append_le(message, write.time_ns);
+    for (const auto& object : draft.objects()) append_sized(message, object.key);
     SHARDWRIGHT_TRY(broadcast(comm_, message, soon()));
     auto receipts = write_own(draft, transaction);
     SHARDWRIGHT_TRY(agree(comm_, receipts.ok() ? Status() : Status(receipts.error()), soon()));
@@ -213,27 +241,32 @@ class RankSave {
     return done;
   }
 
-  Status follow_own(View message) {
+  Status follow_own(View message, Transaction& transaction) {
     auto receipts = [&]() -> Result<std::vector<Receipt>> {
       ByteReader in(message);
-      auto token = in.text();
       const Format* format = find_format(in.text());
       WriteOptions write;
       write.name = in.text();
       write.max_shard_bytes = in.number<uint64_t>();
       write.time_ns = in.number<uint64_t>();
-      if (in.bad || !in.at_end() || format == nullptr || format->draft == nullptr)
+      std::vector<std::string_view> keys;
+      while (!in.bad && !in.at_end()) keys.push_back(in.text());
+      if (in.bad || format == nullptr || format->draft == nullptr)
         return fail(Code::kInternal, "what rank 0 says cannot be read");
-      write.strict = request_.strict;
-      write.settings = request_.settings;
+      write.strict = save_.strict;
+      write.settings = save_.settings;
       write.held = held_of(merged_, selected_, comm_.size());
-      if (request_.layout) {
-        SHARDWRIGHT_ASSIGN(write.shardings, shardings_by(*request_.layout, selected_.want));
+      if (save_.layout) {
+        SHARDWRIGHT_ASSIGN(write.shardings, shardings_by(*save_.layout, selected_.want));
       }
       SHARDWRIGHT_ASSIGN(auto draft, format->draft(selected_.want, write));
-      SHARDWRIGHT_ASSIGN(auto store, open_file_store("/"));
-      SHARDWRIGHT_ASSIGN(auto transaction, store->join(token));
-      return write_own(*draft, *transaction);
+      std::vector<ObjectId> objects;  // those of rank 0's draft, by the same numbers
+      for (ObjectId object = 0; object < draft->objects().size() && objects.size() < keys.size(); ++object)
+        if (draft->objects()[object].key == keys[objects.size()]) objects.push_back(object);
+      if (objects.size() != keys.size())
+        return fail(Code::kInternal, "this rank would write other files than rank 0");
+      PartDraft part(*draft, std::move(objects));
+      return write_own(part, transaction);
     }();
     SHARDWRIGHT_TRY(agree(comm_, receipts.ok() ? Status() : Status(receipts.error()), soon()));
     auto all = comm_.all_gather(bytes_of_receipts(*receipts), soon());
@@ -241,14 +274,18 @@ class RankSave {
   }
 
   /// This rank's objects, of what it holds.
-  Result<std::vector<Receipt>> write_own(const Draft& draft, Transaction& transaction) {
-    OwnDraft own(draft, comm_.rank());
+  Result<std::vector<Receipt>> write_own(Draft& draft, Transaction& transaction) {
+    std::vector<ObjectId> objects;
+    for (ObjectId object = 0; object < draft.objects().size(); ++object)
+      if (draft.rank_of(object) == comm_.rank()) objects.push_back(object);
+    PartDraft own(draft, std::move(objects));
     if (own.objects().empty()) return std::vector<Receipt>();
     std::vector<TensorId> origin(selected_.want.size());
     for (TensorId id = 0; id < origin.size(); ++id)
       origin[id] = mine_.find(merged_.spec(selected_.origin.empty() ? id : selected_.origin[id]).name).value_or(0);
     SHARDWRIGHT_ASSIGN(auto plan, plan_write(mine_, own, origin, options_.plan));
     SHARDWRIGHT_ASSIGN(auto executed, execute(plan, {nullptr, &own, &transaction}, calls_));
+    written_bytes_ += plan.summary.work_bytes;
     for (auto& receipt : executed.receipts) receipt.place.object = own.number(receipt.place.object);
     return std::move(executed.receipts);
   }
@@ -268,6 +305,7 @@ class RankSave {
     Watch watch = comm_.set_watch({});
     auto done = [&]() -> Result<Executed> {
       SHARDWRIGHT_ASSIGN(auto plan, plan_write(*all, draft, selected_.origin, options_.plan));
+      written_bytes_ += plan.summary.work_bytes;
       return execute(plan, {&others, &draft, &transaction}, calls);
     }();
     comm_.set_watch(std::move(watch));
@@ -283,24 +321,35 @@ class RankSave {
     return {};
   }
 
-  Status follow(View message) {
-    const bool alone = text_of(message.first(1)) == kAlone, own = text_of(message.first(1)) == kOwn;
-    message = message.subspan(1);
-    if (own) return follow_own(message);
-    if (alone) return agree(comm_, serve(comm_, merged_, mine_, options_.wait), soon());
+  Status follow(std::string_view token) {
+    auto transaction = join(token);
+    SHARDWRIGHT_TRY(agree(comm_, transaction.ok() ? Status() : Status(transaction.error()), soon()));
+    SHARDWRIGHT_TRY(agree(comm_, {}, soon()));  // rank 0 has made the files
+    SHARDWRIGHT_ASSIGN(auto answer, broadcast(comm_, {}, soon()));
+    View message = View(answer).subspan(1);
+    std::string_view who = text_of(View(answer).first(1));
+    if (who == kOwn) return follow_own(message, **transaction);
+    if (who == kAlone) return agree(comm_, serve(comm_, merged_, mine_, options_.wait), soon());
     Status status = [&]() -> Status {
-      ByteReader in(message);
-      auto token = in.text();
-      View outline = in.bytes();
-      if (in.bad || !in.at_end()) return fail(Code::kInternal, "what rank 0 says cannot be read");
-      SHARDWRIGHT_ASSIGN(outline_, Outline::from_bytes(outline));
-      SHARDWRIGHT_ASSIGN(auto store, open_file_store("/"));
-      SHARDWRIGHT_ASSIGN(auto transaction, store->join(token));
-      return write_share(outline_, *transaction, receipts_);
+      SHARDWRIGHT_ASSIGN(outline_, Outline::from_bytes(message));
+      return write_share(outline_, **transaction, receipts_);
     }();
     SHARDWRIGHT_TRY(agree(comm_, status, soon()));
     auto sums = gather_sums(outline_, receipts_);
     return sums.ok() ? Status() : Status(sums.error());
+  }
+
+  Result<std::unique_ptr<Transaction>> join(std::string_view token) const {
+    auto unseen = fail(Code::kNotFound, "this rank does not see what rank 0 has begun to write")
+                      .at_path(std::string(token))
+                      .with_hint("save to a directory that all ranks share");
+    SHARDWRIGHT_ASSIGN(auto store, open_file_store("/"));
+    auto transaction = store->join(token);
+    if (!transaction.ok() && transaction.error().code == Code::kNotFound) return unseen;
+    std::error_code error;
+    std::string_view parent = token.substr(0, token.rfind('/', token.rfind(detail::kStagingPrefix)));
+    if (!save_.directory.empty() && !std::filesystem::equivalent(save_.directory, parent, error)) return unseen;
+    return transaction;
   }
 
   /// This rank's boxes into the objects.
@@ -318,6 +367,7 @@ class RankSave {
     SHARDWRIGHT_ASSIGN(auto plan, plan_write(mine_, draft, origin, options_.plan));
     SharedTransaction shared(transaction);
     SHARDWRIGHT_ASSIGN(auto executed, execute(plan, {nullptr, &draft, &shared}, calls_));
+    written_bytes_ += plan.summary.work_bytes;
     for (auto& receipt : executed.receipts) receipt.place.object = draft.outline_object(receipt.place.object);
     receipts = std::move(executed.receipts);
     return {};
@@ -390,15 +440,17 @@ class RankSave {
     return writer.finish(outline.objects[object].size);
   }
 
+  const SharedSave& save_;
   const Catalog& mine_;
   Calls calls_;
-  const CopyRequest& request_;
   const JobOptions& options_;
   Comm& comm_;
-  Catalog merged_;
+  Gathered all_;
+  const Catalog& merged_ = all_.tensors;
   Selected selected_;
   Outline outline_;
   std::vector<Receipt> receipts_;
+  uint64_t written_bytes_ = 0;
   bool told_ = false;
 };
 
@@ -407,7 +459,19 @@ class RankSave {
 Result<CopySummary> save_tensors(const Catalog& tensors, const Calls& calls, const CopyRequest& request,
                                  const JobOptions& options, Comm& comm) {
   if (comm.size() == 1) return save_tensors(tensors, calls, request, options);
-  return RankSave(tensors, calls, request, options, comm).run();
+  SharedSave save{tensors, calls, json_of_request(request), request.select, request.strict, request.settings,
+                  request.layout};
+  if (request.part) save.own = fail(Code::kInvalidArgument, "ranks save the whole, not one device's part");
+  auto lead = [&](const Gathered& all, const Fill& fill) -> Result<Bytes> {
+    SHARDWRIGHT_ASSIGN(auto summary, save_filled(all.tensors, comm.size(), request, options, fill));
+    return bytes_of_summary(summary);
+  };
+  SHARDWRIGHT_ASSIGN(auto outcome, save_together(save, options, comm, lead));
+  return summary_from_bytes(outcome.told);
+}
+
+Result<SharedOutcome> save_together(const SharedSave& save, const JobOptions& options, Comm& comm, const Lead& lead) {
+  return RankSave(save, options, comm).run(lead);
 }
 
 }  // namespace shardwright

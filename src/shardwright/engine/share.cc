@@ -127,12 +127,8 @@ std::vector<std::vector<OwnedBox>> held_of(const Catalog& merged, const Selected
   return held;
 }
 
-OwnDraft::OwnDraft(const Draft& draft, int rank) : draft_(draft) {
-  for (ObjectId object = 0; object < draft.objects().size(); ++object) {
-    if (draft.rank_of(object) != rank) continue;
-    objects_.push_back(draft.objects()[object]);
-    numbers_.push_back(object);
-  }
+PartDraft::PartDraft(Draft& draft, std::vector<ObjectId> objects) : draft_(draft), numbers_(std::move(objects)) {
+  for (ObjectId object : numbers_) objects_.push_back(draft.objects()[object]);
 }
 
 Bytes bytes_of_receipts(std::span<const Receipt> receipts) {

@@ -23,26 +23,28 @@ std::vector<std::vector<OwnedBox>> assign_writers(const Catalog& merged, int ran
 /// The same per tensor that was selected of `merged`: what WriteOptions::held takes.
 std::vector<std::vector<OwnedBox>> held_of(const Catalog& merged, const Selected& selected, int ranks);
 
-/// The objects of a draft that one rank writes by itself (Draft::rank_of).
-class OwnDraft : public Draft {
+/// Some objects of a draft: those that one rank writes by itself, or all that are not there already.
+class PartDraft : public Draft {
  public:
-  /// draft outlives this.
-  OwnDraft(const Draft& draft, int rank);
+  /// draft outlives this. objects: of it, in order.
+  PartDraft(Draft& draft, std::vector<ObjectId> objects);
   const Catalog& target() const override { return draft_.target(); }
   std::span<const ObjectInfo> objects() const override { return objects_; }
   std::vector<Segment> segments(ObjectId object) const override { return draft_.segments(numbers_[object]); }
-  Result<Bytes> late(ObjectId, size_t, std::span<const Receipt>) override {
-    return fail(Code::kInternal, "what a rank writes by itself has no late segments");
+  Result<Bytes> late(ObjectId object, size_t segment, std::span<const Receipt> receipts) override {
+    return draft_.late(numbers_[object], segment, receipts);
   }
+  /// Is made of the whole draft.
   Result<std::vector<std::pair<std::string, Bytes>>> seal(std::span<const Receipt>) override {
     return std::vector<std::pair<std::string, Bytes>>();
   }
   bool wants_crc32() const override { return draft_.wants_crc32(); }
+  std::optional<int32_t> rank_of(ObjectId object) const override { return draft_.rank_of(numbers_[object]); }
   /// Number in the draft of one of objects().
   ObjectId number(ObjectId object) const { return numbers_[object]; }
 
  private:
-  const Draft& draft_;
+  Draft& draft_;
   std::vector<ObjectInfo> objects_;
   std::vector<ObjectId> numbers_;
 };

@@ -68,6 +68,7 @@ struct WriteOptions {
   std::string name;  ///< file name below the target directory ("x.weights.json"); "" = the directory's standard names
   uint64_t max_shard_bytes = kUnknown;  ///< kUnknown: one file
   bool strict = false;                  ///< a tensor over the limit is an error instead of a warning
+  bool larger_alone = false;            ///< or neither: it is meant to have a shard to itself
   std::vector<std::pair<std::string, std::string>>
       settings{};        ///< what only one format knows, by name ("compression", "zstd"); see its docs
   uint64_t time_ns = 0;  ///< for formats that note when they were written; 0: no time, so equal input gives equal bytes

@@ -14,7 +14,7 @@ Status tell_oversized(const Catalog& want, const ShardAssignment& assigned, std:
   for (size_t i = 0; i < assigned.oversized.size(); ++i) {
     auto spec = want.spec(ids[assigned.oversized[i]]);
     names += fmt::format("{}'{}' ({})", i == 0 ? "" : ", ", spec.name, format_bytes(spec.nbytes()));
-    if (!options.strict)
+    if (!options.strict && !options.larger_alone)
       warnings.push_back(fmt::format("tensor '{}' ({}) is larger than a shard may be ({}): it has a shard to itself",
                                      spec.name, format_bytes(spec.nbytes()), format_bytes(options.max_shard_bytes)));
   }

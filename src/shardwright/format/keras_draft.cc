@@ -83,11 +83,11 @@ Result<std::vector<std::string>> warn_of_oversized(const Catalog& want, std::spa
           .with_found(format_bytes(spec.nbytes()))
           .with_expected("at most " + format_bytes(options.max_shard_bytes))
           .with_hint("raise --max-shard-size, or leave --strict out: it then gets a shard to itself");
-    if (warnings.size() < kMostWarnings)
+    if (!options.larger_alone && warnings.size() < kMostWarnings)
       warnings.push_back(fmt::format("'{}' ({}) is larger than a shard may be ({}) and gets a shard to itself",
                                      spec.name, format_bytes(spec.nbytes()), format_bytes(options.max_shard_bytes)));
   }
-  if (split.oversized.size() > kMostWarnings)
+  if (!options.larger_alone && split.oversized.size() > kMostWarnings)
     warnings.push_back(
         fmt::format("{} more tensors are larger than a shard may be", split.oversized.size() - kMostWarnings));
   return warnings;

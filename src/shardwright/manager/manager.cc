@@ -4,18 +4,65 @@
 
 #include <utility>
 
+#include "shardwright/store/directory.h"
+
 namespace shardwright {
+namespace {
 
-CheckpointManager::CheckpointManager(std::string root, ManagerOptions options)
-    : root_(std::move(root)), options_(std::move(options)), snapshot_(options_.staging_bytes) {}
+/// For one who only clears up.
+constexpr std::chrono::milliseconds kPatience{1000};
 
-Result<std::unique_ptr<CheckpointManager>> CheckpointManager::open(std::string root, ManagerOptions options) {
+/// By names alone: somebody who only reads looks no further.
+Result<bool> may_have_leftovers(const std::string& root) {
+  SHARDWRIGHT_ASSIGN(auto names, detail::names_in(root));
+  return std::ranges::any_of(names, [](const std::string& name) {
+    bool kept = name == kBranches || name == kPins || name == kWriter;
+    return (name.starts_with('.') && !kept) || name.find(kTemporarySuffix) != name.npos;
+  });
+}
+
+/// Neither is lost.
+Status both(const Status& before, Status now) {
+  if (now.ok()) return before;
+  if (!before.ok()) now.error().context.push_back("and the save before this one failed: " + before.error().text());
+  return now;
+}
+
+}  // namespace
+
+CheckpointManager::CheckpointManager(std::string root, ManagerOptions options, std::unique_ptr<Comm> comm)
+    : root_(std::move(root)),
+      options_(std::move(options)),
+      comm_(comm ? std::move(comm) : single_process()),
+      snapshot_(options_.staging_bytes) {}
+
+Result<std::unique_ptr<CheckpointManager>> CheckpointManager::open(std::string root, ManagerOptions options,
+                                                                   std::unique_ptr<Comm> comm) {
   SHARDWRIGHT_TRY(options.names.check());
   SHARDWRIGHT_TRY(options.retention.check());
   while (root.size() > 1 && root.ends_with('/')) root.pop_back();
   if (root.empty()) return fail(Code::kInvalidArgument, "steps need a directory");
-  SHARDWRIGHT_TRY(prune_steps(root, options.names, {.branches = false, .broken = false}));
-  return std::unique_ptr<CheckpointManager>(new CheckpointManager(std::move(root), std::move(options)));
+  std::unique_ptr<CheckpointManager> manager(
+      new CheckpointManager(std::move(root), std::move(options), std::move(comm)));
+  Status status = manager->leads() ? manager->prepare_root() : Status();
+  SHARDWRIGHT_TRY(agree(*manager->comm_, status, deadline_in(manager->options_.job.wait)));
+  return manager;
+}
+
+/// By several ranks the root is made now, so that none has looked for it in vain before and is told so again, as network file systems do.
+Status CheckpointManager::prepare_root() {
+  if (comm_->size() > 1) {
+    if (options_.refuse_second)
+      return fail(Code::kInvalidArgument, "of several ranks none refuses a save by itself")
+          .with_hint("a second save waits for the first one");
+    SHARDWRIGHT_TRY(detail::make_directories(root_));
+  }
+  SHARDWRIGHT_ASSIGN(bool any, may_have_leftovers(root_));
+  if (!any) return {};
+  auto claim = Claim::take(root_, {});
+  if (!claim.ok()) return {};  // who writes here clears up, or nobody can
+  auto pruned = prune_steps(root_, options_.names, {.branches = false, .broken = false});
+  return pruned.ok() ? Status() : Status(pruned.error());
 }
 
 CheckpointManager::~CheckpointManager() {
@@ -56,7 +103,26 @@ Status CheckpointManager::wait(std::optional<std::chrono::steady_clock::time_poi
 Status CheckpointManager::close() {
   auto status = wait();
   snapshot_.release();
+  claim_.reset();
   return status;
+}
+
+Status CheckpointManager::check_root(const Request& request) {
+  if (!claim_) {
+    SHARDWRIGHT_TRY(detail::make_directories(root_));
+    SHARDWRIGHT_ASSIGN(claim_, Claim::take(root_, kPatience));
+  }
+  StepConflict conflict{request.replace, options_.branch};
+  return check_conflict(root_, options_.names, request.content.step, conflict);
+}
+
+/// What is refused at once is refused here; then the values are held still.
+Status CheckpointManager::hold(Request& request, const JobOptions& job) {
+  if (leads()) SHARDWRIGHT_TRY(check_root(request));
+  if (request.hold != Hold::kStaged) return {};
+  SHARDWRIGHT_ASSIGN(request.content.tensors,
+                     snapshot_.hold(request.content.tensors, request.content.calls, job.plan.threads));
+  return {};
 }
 
 Status CheckpointManager::save(Request request, const JobOptions& job) {
@@ -64,32 +130,50 @@ Status CheckpointManager::save(Request request, const JobOptions& job) {
     return fail(Code::kUnavailable, "a save is still running")
         .at_path(root_)
         .with_hint("wait for it, or save less often");
-  SHARDWRIGHT_TRY(wait());
-  StepConflict conflict{request.replace, options_.branch};
-  SHARDWRIGHT_TRY(check_conflict(root_, options_.names, request.content.step, conflict));
-  if (request.hold == Hold::kBlocking) return write(request, job);
-  if (request.hold == Hold::kStaged) {
-    SHARDWRIGHT_ASSIGN(request.content.tensors,
-                       snapshot_.hold(request.content.tensors, request.content.calls, job.plan.threads));
+  Status before = wait();
+  if (!before.ok() && comm_->size() == 1) return before;
+  Status held = hold(request, job);
+  if (held.ok() && request.hold == Hold::kBlocking) return both(before, write({std::move(request)}, job));
+  if (!held.ok()) {
+    refuse(held.error());
+    return both(before, held);
   }
   request.content.calls = {};  // they are of this thread
+  hand_over({std::move(request)});
+  return before;
+}
+
+void CheckpointManager::refuse(const Error& why) {
+  if (comm_->size() == 1) return;
+  (void)wait();  // whatever has become of it: this is about the next one
+  hand_over({{}, why});
+}
+
+void CheckpointManager::hand_over(Work next) {
   std::lock_guard lock(mutex_);
-  pending_ = std::move(request);
+  pending_ = std::move(next);
   busy_ = true;
   if (!thread_.joinable()) thread_ = std::jthread([this](const std::stop_token& stop) { work(stop); });
   changed_.notify_all();
-  return {};
 }
 
 /// One step, and what the rules say of the others then.
-Status CheckpointManager::write(const Request& request, const JobOptions& job) {
+Status CheckpointManager::write(const Work& work, const JobOptions& job) {
+  const Request& request = work.request;
   StepConflict conflict{request.replace, options_.branch};
   JobOptions options = job;
+  options.wait = options_.job.wait;
   options.progress = [&](std::string_view phase, uint64_t done, uint64_t total) {
     if (request.until && std::chrono::steady_clock::now() > *request.until) return false;
     return !job.progress || job.progress(phase, done, total);
   };
-  auto written = write_step(root_, options_.names, request.content, conflict, options);
+  comm_->set_watch([&]() -> Status {
+    if (options.progress("wait", 0, 0)) return {};
+    return fail(Code::kAborted, "stopped on request");
+  });
+  auto written = write_step(root_, options_.names, request.content, conflict, options, *comm_, work.own);
+  comm_->set_watch({});
+  if (!work.own.ok()) return {};  // told already
   if (!written.ok())
     return std::move(written.error())
         .within(fmt::format("while step {} was saved in '{}'", request.content.step, root_));
@@ -97,6 +181,10 @@ Status CheckpointManager::write(const Request& request, const JobOptions& job) {
     std::lock_guard lock(mutex_);
     last_ = std::move(*written);
   }
+  return leads() ? apply_rules(request) : Status();
+}
+
+Status CheckpointManager::apply_rules(const Request& request) {
   if (options_.retention.keeps_all()) return {};
   Retention rules = options_.retention;
   rules.steps.insert(rules.steps.end(), request.keep.begin(), request.keep.end());
@@ -111,12 +199,12 @@ void CheckpointManager::work(const std::stop_token& stop) {
   std::unique_lock lock(mutex_);
   // What was handed over is written, also when the end is asked for meanwhile.
   while (changed_.wait(lock, stop, [&] { return pending_.has_value(); }) || pending_) {
-    Request request = std::move(*std::exchange(pending_, std::nullopt));
+    Work next = std::move(*std::exchange(pending_, std::nullopt));
     lock.unlock();
     JobOptions job = options_.job;
     job.progress = nullptr;
-    Status status = write(request, job);
-    request = {};  // lets go of what it held before anybody is told
+    Status status = write(next, job);
+    next = {};  // lets go of what it held before anybody is told
     lock.lock();
     if (!status.ok()) error_ = std::move(status.error());
     busy_ = false;

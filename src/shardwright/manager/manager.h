@@ -11,6 +11,7 @@
 #include <thread>
 #include <vector>
 
+#include "shardwright/manager/claim.h"
 #include "shardwright/manager/snapshot.h"
 #include "shardwright/manager/write_step.h"
 
@@ -22,7 +23,8 @@ struct ManagerOptions {
   uint64_t staging_bytes = 64 * GiB;  ///< most that copies of what is being saved may take; taken as needed, and kept
   bool refuse_second = false;         ///< a save while another one runs: kUnavailable, instead of waiting for it
   bool branch = false;                ///< see StepConflict
-  JobOptions job{};                   ///< for writing in the background: progress is not looked at
+  /// For writing in the background: progress is not looked at. job.wait: longest that a rank waits for the others, here and elsewhere.
+  JobOptions job{};
   /// Told of a failure that nobody has asked for when the manager ends. Libraries do not print.
   std::function<void(const Error&)> lost{};
 };
@@ -34,12 +36,22 @@ enum class Hold : uint8_t {
   kBlocking,   ///< save() returns when the step is there
 };
 
-/// Steps below one root, which has one writer. Every function but idle() belongs to one thread, the owner's. A failure in the background is
+/// Steps below one root, which has one writer: from its first save until close() a manager holds ROOT/.writer (see claim.h), and another one's save
+/// is kUnavailable, naming it; to read anybody may open one. Every function but idle() belongs to one thread, the owner's. A failure in the background is
 /// returned once, by the next call of save(), wait() or close(): what failed is no step.
+///
+/// By several ranks: open() and save() are collective: all ranks call them in the same order, save() with the same step, and write_step() with a
+/// Comm says what each brings. Both waits, for the save before and for the other ranks, are made by the thread in the background (but for
+/// Hold::kBlocking); nothing else is collective. What one rank refuses is the error of its save(), and of the next call on all others: the step is
+/// not there, and the ranks go on. So they do after a failure: save() returns that of the save before, and has begun its own all the same, as others
+/// may have. Where a rank is lost, or does not answer in time, they do not: every later save fails like the first. Rules are applied by rank 0 alone,
+/// which also says what fails then.
 class CheckpointManager {
  public:
   /// Finishes replacements that a crash has stopped, and removes what dead processes of this library left. The root need not be there.
-  static Result<std::unique_ptr<CheckpointManager>> open(std::string root, ManagerOptions options);
+  /// comm: a channel that is the manager's alone; null: this process by itself. Of several ranks rank 0 does the above, and makes the root.
+  static Result<std::unique_ptr<CheckpointManager>> open(std::string root, ManagerOptions options,
+                                                         std::unique_ptr<Comm> comm = nullptr);
   ~CheckpointManager();  ///< waits; see ManagerOptions::lost
   CheckpointManager(const CheckpointManager&) = delete;
 
@@ -51,12 +63,14 @@ class CheckpointManager {
     std::optional<std::chrono::steady_clock::time_point> until{};  ///< kAborted when it is not done by then
   };
   /// A save before it is waited for first. job: for what runs on this thread. Errors: kAlreadyExists and all that is refused at once; that of
-  /// the save before, and then this one is not begun.
+  /// the save before, and then this one is not begun (but by several ranks).
   Status save(Request request, const JobOptions& job);
+  /// In place of a save() that this rank cannot even ask for: the others' fails with `why`. Nothing where there are no others.
+  void refuse(const Error& why);
   /// True when nothing is being written, or by the deadline; the failure of the last save, once. kUnavailable: not done by the deadline.
   Status wait(std::optional<std::chrono::steady_clock::time_point> until = {});
   bool idle() const;
-  /// wait(), and gives the staging memory back.
+  /// wait(), and gives the staging memory and the right to write back.
   Status close();
 
   Result<std::vector<Step>> steps() const { return list_steps(root_, options_.names); }
@@ -68,18 +82,31 @@ class CheckpointManager {
   WrittenStep last() const;
 
  private:
-  CheckpointManager(std::string root, ManagerOptions options);
-  Status write(const Request& request, const JobOptions& job);
+  /// What one save is to do. own: what has gone wrong on this rank already, of which it has returned.
+  struct Work {
+    Request request;
+    Status own{};
+  };
+  CheckpointManager(std::string root, ManagerOptions options, std::unique_ptr<Comm> comm);
+  Status prepare_root();
+  Status check_root(const Request& request);
+  bool leads() const { return comm_->rank() == 0; }
+  Status hold(Request& request, const JobOptions& job);
+  void hand_over(Work next);
+  Status write(const Work& work, const JobOptions& job);
+  Status apply_rules(const Request& request);
   void work(const std::stop_token& stop);
   Status take_error();
 
   const std::string root_;
   const ManagerOptions options_;
+  const std::unique_ptr<Comm> comm_;  ///< of whoever writes: the thread, or save() while that does nothing
+  std::unique_ptr<Claim> claim_;
   Snapshot snapshot_;
   mutable std::mutex mutex_;
   mutable std::condition_variable_any changed_;
   // Below: guarded by mutex_.
-  std::optional<Request> pending_;
+  std::optional<Work> pending_;
   bool busy_ = false;
   std::optional<Error> error_;
   WrittenStep last_;

@@ -3,9 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <csignal>
 #include <filesystem>
 #include <numeric>
+#include <thread>
 
+#include "shardwright/comm/processes_for_test.h"
 #include "shardwright/format/format.h"
 #include "shardwright/store/testing.h"
 
@@ -172,6 +175,45 @@ TEST_F(Manager, WhatADeadProcessLeftIsCleared) {
   EXPECT_FALSE(fs::exists(directory.at("run/.7.shardwright-1-0123456789abcdef")));
   EXPECT_TRUE(fs::exists(directory.at("run/8/notes")));
   EXPECT_TRUE(fs::exists(directory.at("run/.branches/0/x")));
+}
+
+/// Two jobs on one directory.
+TEST_F(Manager, OnlyOneWrites) {
+  auto first = open(), second = open();
+  ASSERT_OK(first->save(request(1), {}));
+  auto refused = second->save(request(2), {});
+  EXPECT_CODE(refused, Code::kUnavailable);
+  EXPECT_THAT(refused.error().text(), HasSubstr("another manager of this process"));
+  EXPECT_OK(second->latest());
+  ASSERT_OK(first->close());
+  EXPECT_FALSE(fs::exists(directory.at("run/.writer")));
+  EXPECT_OK(second->save(request(2), {}));
+  EXPECT_OK(second->wait());
+  EXPECT_THAT(complete(*second), ElementsAre(1, 2));
+}
+
+/// The first one is stopped, and so keeps its claim; then it is killed, while a child of its lives on: that holds nothing.
+TEST_F(Manager, AnotherProcessIsNamedUntilItEnds) {
+  testing_support::Processes processes(1, [&](int) {
+    auto other = open();
+    EXPECT_OK(other->save(request(1), {}));
+    EXPECT_OK(other->wait());
+    if (::fork() == 0) {
+      std::this_thread::sleep_for(seconds(2));
+      ::_exit(0);
+    }
+    write_file(directory.at("there"), "");
+    ::raise(SIGSTOP);
+    return std::string();
+  });
+  while (!fs::exists(directory.at("there"))) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  auto manager = open();
+  auto refused = manager->save(request(2), {});
+  EXPECT_CODE(refused, Code::kUnavailable);
+  EXPECT_THAT(refused.error().found, testing::MatchesRegex("process [0-9]+ on .+"));
+  processes.signal(0, SIGKILL);
+  EXPECT_OK(manager->save(request(2), {}));
+  EXPECT_OK(manager->wait());
 }
 
 TEST_F(Manager, SnapshotOfAllKindsOfPieces) {

@@ -82,6 +82,7 @@ std::string step_manifest_text(const StepManifest& manifest, const std::string& 
     out += fmt::format("{}\n  {{\"file\": {}, \"size\": {}}}", comma, json_quote(file), size);
     comma = ",";
   }
+  if (!manifest.contents.is_null()) return out + "\n ],\n \"contents\": " + json_text(manifest.contents) + "\n}\n";
   return out + "\n ]\n}\n";
 }
 
@@ -93,6 +94,7 @@ Result<std::optional<StepManifest>> read_step_manifest(const std::string& direct
   if (!files.is_array() || !step.is_number_unsigned()) return bad_manifest(directory, "not of the expected shape");
   StepManifest out;
   out.step = step.get<uint64_t>();
+  out.contents = json_member(*json, "contents");
   for (const auto& row : files) {
     const Json &file = json_member(row, "file"), &size = json_member(row, "size");
     if (!file.is_string() || !size.is_number_unsigned()) return bad_manifest(directory, "a file without name or size");

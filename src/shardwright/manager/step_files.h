@@ -31,10 +31,12 @@ std::map<std::string, double> read_step_metrics(const std::string& directory);
 ///   {"version": 1, "checkpoints": {"<entry point of the item>": {"content": {}, "stored": [...]}},
 ///    "step": 5, "files": [{"file": "state/d/ab", "size": 12}]}
 ///
-/// The first two members are those of any manifest (see engine/manifest.h), paths in them below the item.
+/// The first two members are those of any manifest (see engine/manifest.h), paths in them below the item. Incremental steps have "contents" too, as
+/// last_step.h says.
 struct StepManifest {
   uint64_t step = 0;
   std::vector<std::pair<std::string, uint64_t>> files;
+  Json contents{};  ///< null: none
 };
 std::string step_manifest_text(const StepManifest& manifest, const std::string& entry,
                                const std::vector<StoredSum>& stored);

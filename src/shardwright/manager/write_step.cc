@@ -1,18 +1,23 @@
 #include "shardwright/manager/write_step.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <map>
 #include <set>
 
 #include "shardwright/base/text.h"
 #include "shardwright/engine/begin.h"
 #include "shardwright/engine/memory_watch.h"
+#include "shardwright/engine/share.h"
 #include "shardwright/engine/target.h"
 #include "shardwright/format/orbax_metadata.h"
+#include "shardwright/manager/last_step.h"
 #include "shardwright/manager/step_files.h"
+#include "shardwright/manager/step_writer.h"
 #include "shardwright/manager/tree_files.h"
 #include "shardwright/store/directory.h"
 
@@ -21,6 +26,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+/// Of incremental steps: a file is linked as a whole.
+constexpr uint64_t kSmallShardBytes = MiB;
 constexpr std::string_view kTreeHandler =
     "orbax.checkpoint._src.handlers.standard_checkpoint_handler.StandardCheckpointHandler";
 constexpr std::string_view kJsonHandler =
@@ -31,7 +38,7 @@ constexpr std::string_view kCommitText = "Checkpoint commit was successful";
 class ItemTransaction : public Transaction {
  public:
   ItemTransaction(Transaction& base, std::string directory) : base_(base), directory_(std::move(directory)) {}
-  std::string token() const override { return base_.token(); }
+  std::string token() const override { return base_.token() + "/" + directory_.substr(0, directory_.size() - 1); }
   Result<std::unique_ptr<Writer>> create(std::string_view key, uint64_t size_bytes) override {
     return base_.create(directory_ + std::string(key), size_bytes);
   }
@@ -49,6 +56,20 @@ uint64_t now_ns() {
   return static_cast<uint64_t>(std::chrono::nanoseconds(std::chrono::system_clock::now().time_since_epoch()).count());
 }
 
+/// Of one process: every piece that it has.
+Result<std::vector<std::vector<HashedBox>>> hash_tensors(const Catalog& tensors) {
+  SHARDWRIGHT_ASSIGN(auto merged, merge_catalogs({&tensors, 1}));
+  auto writers = assign_writers(merged, 1);
+  std::vector<std::pair<TensorId, Box>> boxes;
+  for (TensorId id = 0; id < tensors.size(); ++id)
+    for (const OwnedBox& owned : writers[id]) boxes.emplace_back(id, owned.box);
+  auto hashes = hash_boxes(tensors, boxes);
+  std::vector<std::vector<HashedBox>> out(tensors.size());
+  for (size_t i = 0; i < boxes.size(); ++i)
+    out[boxes[i].first].push_back({std::move(boxes[i].second), std::move(hashes[i])});
+  return out;
+}
+
 bool exists(const std::string& path) {
   std::error_code error;
   return fs::exists(path, error);
@@ -58,6 +79,12 @@ class StepWriter {
  public:
   StepWriter(const std::string& root, const StepNames& names, const StepContent& content, const JobOptions& options)
       : root_(root), content_(content), options_(options), name_(names.name_of(content.step)), names_(names) {}
+  /// With the tensors of so many ranks, written by `fill`, which outlives this.
+  void be_filled(int ranks, const std::vector<std::vector<HashedBox>>& boxes, const Fill& fill) {
+    ranks_ = ranks;
+    boxes_ = boxes;
+    fill_ = &fill;
+  }
 
   Result<WrittenStep> run(const StepConflict& conflict) {
     SHARDWRIGHT_TRY(check_conflict(root_, names_, content_.step, conflict));
@@ -108,16 +135,30 @@ class StepWriter {
       return fail(Code::kInvalidArgument, "steps cannot be written in this format")
           .with_found("'" + content_.format + "'")
           .with_hint("`shardwright formats` says which can be written");
-    WriteOptions write;
+    WriteOptions& write = write_;
     write.name = default_name(content_.format);
-    write.max_shard_bytes = content_.max_shard_bytes.value_or(format_->can.sharded ? kDefaultShardBytes : kUnknown);
+    uint64_t shard = content_.incremental ? kSmallShardBytes : kDefaultShardBytes;
+    write.max_shard_bytes = content_.max_shard_bytes.value_or(format_->can.sharded ? shard : kUnknown);
+    write.larger_alone = content_.incremental && !content_.max_shard_bytes;
     write.settings = content_.settings;
     write.time_ns = time_ns_;
+    if (fill_ != nullptr) write.held = held_of(content_.tensors, {content_.tensors, {}}, ranks_);
     SHARDWRIGHT_ASSIGN(draft_, format_->draft(content_.tensors, write));
     PlanOptions options = options_.plan;
     options.checksums = true;
     SHARDWRIGHT_ASSIGN(plan_, plan_write(content_.tensors, *draft_, {}, options));
     written_.warnings = draft_->warnings();
+    return content_.incremental ? find_unchanged() : Status();
+  }
+
+  Status find_unchanged() {
+    if (fill_ == nullptr) {
+      SHARDWRIGHT_ASSIGN(boxes_, hash_tensors(content_.tensors));
+    }
+    tensors_ = describe_tensors(content_.tensors, boxes_);
+    auto last = LastStep::read(root_, names_, content_);
+    for (ObjectId object = 0; last && object < draft_->objects().size(); ++object)
+      if (auto file = last->find(*draft_, object, tensors_)) unchanged_[object] = std::move(*file);
     return {};
   }
 
@@ -125,7 +166,8 @@ class StepWriter {
     SHARDWRIGHT_ASSIGN(auto room, store.room(""));
     if (!room) return {};
     uint64_t bytes = 0;
-    for (const auto& object : plan_.objects) bytes += object.size == kUnknown ? 0 : object.size;
+    for (ObjectId object = 0; object < draft_->objects().size(); ++object)
+      if (draft_->objects()[object].size != kUnknown && !unchanged_.contains(object)) bytes += draft_->objects()[object].size;
     if (room->bytes >= bytes) return {};
     return fail(Code::kResourceExhausted, "not enough disk space for the step")
         .at_path(root_)
@@ -140,15 +182,52 @@ class StepWriter {
       return !options_.progress || options_.progress("save", done, total);
     };
     ItemTransaction item(*transaction_, content_.item + "/");
-    SHARDWRIGHT_ASSIGN(auto executed, execute(plan_, {nullptr, draft_.get(), &item}, calls));
-    for (const auto& object : plan_.objects) note(content_.item + "/" + object.key);
-    SHARDWRIGHT_ASSIGN(auto sealed, draft_->seal(executed.receipts));
+    SHARDWRIGHT_TRY(detail::make_directories(item.token()));
+    SHARDWRIGHT_ASSIGN(auto receipts, write_objects(item, calls));
+    for (const auto& object : draft_->objects()) note(content_.item + "/" + object.key);
+    SHARDWRIGHT_ASSIGN(auto sealed, draft_->seal(receipts));
     for (const auto& [key, bytes] : sealed) SHARDWRIGHT_TRY(put(content_.item + "/" + key, bytes));
     for (const auto& [key, text] : content_.files) SHARDWRIGHT_TRY(put(key, view_of(text)));
     SHARDWRIGHT_TRY(put(std::string(kOrbaxStep), view_of(metadata_text())));
-    SHARDWRIGHT_ASSIGN(std::string manifest, manifest_text(executed.receipts, sealed));
+    SHARDWRIGHT_ASSIGN(std::string manifest, manifest_text(receipts, sealed));
     SHARDWRIGHT_TRY(put(std::string(kManifestName), view_of(manifest)));
     return put(std::string(kOrbaxCommit), view_of(kCommitText));
+  }
+
+  /// Links what has not changed, and writes the rest.
+  Result<std::vector<Receipt>> write_objects(Transaction& item, const Calls& calls) {
+    std::vector<Receipt> receipts;
+    std::vector<ObjectId> rest;
+    for (ObjectId object = 0; object < draft_->objects().size(); ++object) {
+      auto same = unchanged_.find(object);
+      if (same == unchanged_.end() || !link(same->second.path, item.token() + "/" + draft_->objects()[object].key)) {
+        rest.push_back(object);
+        continue;
+      }
+      receipts.insert(receipts.end(), same->second.receipts.begin(), same->second.receipts.end());
+    }
+    PartDraft part(*draft_, rest);
+    if (!receipts.empty()) {
+      SHARDWRIGHT_ASSIGN(plan_, plan_write(content_.tensors, part, {}, plan_.options));
+    }
+    SHARDWRIGHT_ASSIGN(auto executed, fill_ != nullptr ? (*fill_)(part, *format_, write_, item)
+                                                       : execute(plan_, {nullptr, &part, &item}, calls));
+    written_.own_bytes = plan_.summary.work_bytes;
+    for (auto& receipt : executed.receipts) {
+      receipt.place.object = part.number(receipt.place.object);
+      receipts.push_back(receipt);
+    }
+    std::ranges::stable_sort(receipts, {}, [](const Receipt& receipt) { return receipt.place.object; });
+    return receipts;
+  }
+
+  /// False where the file system does not, and for what is no file of a step any more: one that was moved away, with a link in its place.
+  bool link(const std::string& from, const std::string& to) {
+    std::error_code error;
+    if (!fs::is_regular_file(fs::symlink_status(from, error))) return false;
+    if (!detail::make_directories(detail::parent_of(to)).ok() || ::link(from.c_str(), to.c_str()) != 0) return false;
+    written_.linked_bytes += fs::file_size(to, error);
+    return true;
   }
 
   void note(std::string key) { keys_.push_back(std::move(key)); }
@@ -173,6 +252,7 @@ class StepWriter {
   Result<std::string> manifest_text(const std::vector<Receipt>& receipts,
                                     const std::vector<std::pair<std::string, Bytes>>& sealed) {
     StepManifest manifest{content_.step, {}};
+    if (content_.incremental) manifest.contents = describe_contents(content_, tensors_, *draft_, receipts);
     for (const auto& key : keys_) {
       std::error_code error;
       uint64_t size = fs::file_size(transaction_->token() + "/" + key, error);
@@ -183,13 +263,13 @@ class StepWriter {
     std::ranges::sort(manifest.files);
     std::vector<StoredSum> stored;
     for (const auto& receipt : receipts)
-      if (receipt.tensor != kNoTensor && receipt.place.length != 0)
+      if (receipt.tensor != kNoTensor && receipt.place.length != 0 && receipt.crc32c != 0)
         stored.push_back(
-            {plan_.objects[receipt.place.object].key, receipt.place.offset, receipt.place.length, receipt.crc32c});
+            {draft_->objects()[receipt.place.object].key, receipt.place.offset, receipt.place.length, receipt.crc32c});
     bool has_step = std::ranges::any_of(sealed, [](const auto& object) { return object.first == kOrbaxStep; });
     std::string entry = has_step                 ? std::string(kOrbaxStep)
                         : !sealed.empty()        ? sealed.back().first
-                        : !plan_.objects.empty() ? plan_.objects.back().key
+                        : !draft_->objects().empty() ? draft_->objects().back().key
                                                  : std::string();
     return step_manifest_text(manifest, entry, stored);
   }
@@ -229,8 +309,14 @@ class StepWriter {
   const uint64_t time_ns_ = now_ns();
   MemoryWatch watch_;
   const Format* format_ = nullptr;
+  const Fill* fill_ = nullptr;
+  int ranks_ = 1;
+  WriteOptions write_;
   std::unique_ptr<Draft> draft_;
   Plan plan_;
+  std::vector<std::vector<HashedBox>> boxes_;          ///< of incremental steps, as the next two
+  Json tensors_;                                       ///< described
+  std::map<ObjectId, LastStep::File> unchanged_;       ///< files of the step before that are what would be written
   std::unique_ptr<Transaction> transaction_;
   std::vector<std::string> keys_;
   WrittenStep written_;
@@ -263,6 +349,14 @@ Status check_conflict(const std::string& root, const StepNames& names, uint64_t 
 Result<WrittenStep> write_step(const std::string& root, const StepNames& names, const StepContent& content,
                                const StepConflict& conflict, const JobOptions& options) {
   return StepWriter(root, names, content, options).run(conflict);
+}
+
+Result<WrittenStep> write_step_filled(const std::string& root, const StepNames& names, const StepContent& content,
+                                      const StepConflict& conflict, const JobOptions& options, int ranks,
+                                      const std::vector<std::vector<HashedBox>>& boxes, const Fill& fill) {
+  StepWriter writer(root, names, content, options);
+  writer.be_filled(ranks, boxes, fill);
+  return writer.run(conflict);
 }
 
 }  // namespace shardwright

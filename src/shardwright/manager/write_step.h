@@ -18,12 +18,19 @@ struct StepContent {
   std::string item = "state", format = "orbax";
   Catalog tensors{};
   Calls calls{};
-  std::optional<uint64_t> max_shard_bytes{};                    ///< none: 5 GB where the format has shards
+  std::optional<uint64_t> max_shard_bytes{};  ///< none: 5 GB where the format has shards, 1 MiB of incremental steps
   std::vector<std::pair<std::string, std::string>> settings{};  ///< WriteOptions::settings
   /// Further files, by their keys in the step: "metrics/metrics", "iterator/process_0-of-1.json", "state/shardwright.tree.json". A directory of
   /// them with a `_METADATA` is an item too, a tree as Orbax keeps it.
   std::vector<std::pair<std::string, std::string>> files{};
   Json metadata = Json::object();  ///< the user's, in _CHECKPOINT_METADATA
+  /// A file that would be byte for byte one of the newest complete step is not written: it becomes a hard link to that. So it is for every file of
+  /// which no tensor has changed (by ContentHash of what each rank writes; another layout over ranks is a change), in a step of the same format,
+  /// settings and item that was written like this too; a file that holds one that has changed is written whole. Where the format has shards they are
+  /// of 1 MiB, or one larger tensor: so what stays shares no file with what changes, but for small tensors. What calls make is always written.
+  /// No file of a step is ever written again, only removed by name: each step stays whole whatever becomes of others, and where the file system
+  /// refuses a link the file is written.
+  bool incremental = false;
 };
 
 /// What to do when the step, or a later one, is there already.
@@ -36,6 +43,8 @@ Status check_conflict(const std::string& root, const StepNames& names, uint64_t 
 
 struct WrittenStep {
   uint64_t step = 0, bytes = 0, tensors = 0, peak_memory_bytes = 0;
+  uint64_t own_bytes = 0;     ///< values of tensors that this process wrote
+  uint64_t linked_bytes = 0;  ///< of `bytes`, in files that the step before has too
   std::string name;
   double seconds = 0;
   std::vector<std::string> warnings{};
@@ -47,5 +56,15 @@ struct WrittenStep {
 /// left is gone.
 Result<WrittenStep> write_step(const std::string& root, const StepNames& names, const StepContent& content,
                                const StepConflict& conflict, const JobOptions& options);
+
+/// The same by all ranks together, with what save_tensors() with a Comm says: content.tensors are those of which this rank has something; every
+/// box is written once; rank 0 commits when all have written. The rest of the content must be the same on all, but for what rank 0 alone gives
+/// (metadata), and for the files: those of the lowest rank that gives a key ("iterator/process_1-of-2.json" by rank 1).
+/// own: what has gone wrong on this rank before: then all fail with it, and nothing is written.
+/// Collective. The outcome is the same on every rank but own_bytes, seconds and memory. Errors: those above, and of save_tensors(): kUnavailable
+/// with the ranks that are missing; kNotFound when a rank does not see the root that rank 0 writes to. Then the step is not there.
+Result<WrittenStep> write_step(const std::string& root, const StepNames& names, const StepContent& content,
+                               const StepConflict& conflict, const JobOptions& options, Comm& comm,
+                               const Status& own = {});
 
 }  // namespace shardwright
