@@ -14,7 +14,9 @@ import atexit
 import json
 import math
 import os
+import signal
 import sys
+import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -29,12 +31,12 @@ from . import _core
 from .arrays import Filler, Source
 from .checkpoint import Checkpoint, open as open_checkpoint
 from .dtypes import block_of
-from .errors import CorruptError, InvalidArgumentError, NotFoundError
+from .errors import CorruptError, Error, InvalidArgumentError, NotFoundError
 from .items import files_of_item
 from .jobs import verify as verify_checkpoint
 from .memory import DEFAULT_MEMORY, size
 from .progress import Progress, reporting
-from .ranks import get_process_count, get_process_index
+from .ranks import Ranks, current_ranks, get_process_count, get_process_index
 from .targets import Report, fill_target
 from .tree import Note, Stored, flatten, notes_of, stored_of, unflatten, value_of
 
@@ -45,7 +47,7 @@ _METRICS = "metrics/metrics"
 @dataclass(frozen=True)
 class StepInfo:
     """A step on disk. complete: proved whole, by what `proof` says; else what it lacks. nbytes: of its files; shared_nbytes: of those, what other
-    steps have too."""
+    steps have too; new_nbytes: what none has."""
 
     step: int
     name: str
@@ -58,9 +60,18 @@ class StepInfo:
     metrics: dict[str, float]
     metadata: dict[str, Any]
 
+    @property
+    def new_nbytes(self) -> int:
+        return self.nbytes - self.shared_nbytes
+
 
 class CheckpointManager:
-    """Steps of a run, in one directory that this process writes alone: <directory>/<step>/ in Orbax's layout. Not thread-safe."""
+    """Steps of a run, in one directory that this job writes alone: <directory>/<step>/ in Orbax's layout. Not thread-safe.
+
+    By several processes: the constructor, save(), restore() without a number, and reached_preemption() are collective: all make the same calls in the
+    same order. Each saves what it holds of the tree, whose names are the same on all; what is not spread (NumPy, PyTorch, scalars) all have alike. Every
+    box is written once, by one of them; one commits when all have written. Nothing else is collective, and pin(), delete() and prune() are for one.
+    """
 
     def __init__(self, directory: str | os.PathLike[str], *, format: str = "orbax", item: str = "state", background: bool = True,
                  hold: Literal["auto", "copy", "reference"] = "auto", second: Literal["wait", "refuse"] = "wait",
@@ -68,7 +79,8 @@ class CheckpointManager:
                  keep_every: int | None = None, keep_interval: float | None = None, best_metric: str | None = None,
                  best_mode: Literal["min", "max"] = "min", keep_best: int | None = None, keep_without_metric: bool = True,
                  keep_if: Callable[[StepInfo], bool] | None = None, prefix: str = "", digits: int = 0, staging: int | str = "64GiB",
-                 max_shard_size: int | str | None = None, options: Mapping[str, str] | None = None, memory: int | str = DEFAULT_MEMORY,
+                 max_shard_size: int | str | None = None, options: Mapping[str, str] | None = None, incremental: bool = False,
+                 preemption: int | None = None, ranks: Ranks | Literal["job"] | None = "job", memory: int | str = DEFAULT_MEMORY,
                  threads: int = 0):
         """directory: made by the first save. What a dead process left of a save there is removed.
 
@@ -84,6 +96,11 @@ class CheckpointManager:
             best_metric, best_mode. keep_without_metric: those without that metric stay too. keep_if: asked at each save for every step.
             max_to_keep: keep_best with a best_metric, else keep_last. The newest, the best and pinned steps are never removed.
         prefix, digits: step 5 is "<prefix>_000005" with digits=6.
+        incremental: files of which no tensor has changed since the last step are hard links to that step's; files are of about 1 MiB then, or one
+            larger tensor, unless max_shard_size says otherwise. Each step is whole by itself.
+        preemption: a signal, as signal.SIGTERM, that is to be noted instead of ending the process, until close(); see reached_preemption().
+        ranks: the processes that save together; "job": those of join_ranks(), jax.distributed or torch.distributed, where there are any; None: this
+            process alone. Their timeout is how long one waits for the others in the background: then all fail, naming those that are missing.
         max_shard_size, options, memory, threads: as in shardwright.save().
         """
         count = max_to_keep if keep_best is None and best_metric is not None else keep_best
@@ -114,10 +131,14 @@ class CheckpointManager:
                  "every_seconds": None if keep_interval is None else max(1, round(keep_interval)), "metric": best_metric, "best": count,
                  "max": best_mode == "max", "keep_missing": keep_without_metric}
         self._held: list[Source] = []
+        self._preemption: Preemption | None = None
+        self._incremental = bool(incremental)
+        self._ranks = current_ranks() if ranks == "job" else ranks
         self._opened: _core.Manager | None = _core.open_manager(
             self._root, {**rules, "prefix": prefix, "digits": digits, "staging_bytes": self._staging, "refuse_second": second == "refuse",
-                         "branch": lower == "branch"}, self._memory, threads)
+                         "branch": lower == "branch"}, self._memory, threads, None if self._ranks is None else self._ranks._core)
         _managers.add(self)
+        self._preemption = None if preemption is None else Preemption(preemption)
 
     @property
     def directory(self) -> str:
@@ -146,21 +167,41 @@ class CheckpointManager:
 
         A failure in the background is raised here by the next call, before anything is saved, by wait(), and by close(): a failed step is none.
         """
-        step = _step_number(step)
-        if self._second == "wait" or self._core.idle:
-            self.wait()
-        stored = stored_of(tree)
-        fields: dict[str, Any] = {
-            "item": self._item, "format": self._format, "max_shard_bytes": self._shard, "settings": self._options, "replace": force,
-            "metadata": _json(dict(metadata or {}), "metadata"), "files": self._files(stored.document, metrics, iterator_state, items or {}),
-            "hold": self._hold_for(stored, background), "seconds": within,
-            "keep": self._kept_by_predicate(step, metrics, metadata)}
-        values = [("orbax", json.dumps({"items": {"": stored.document}}))] if self._format == "orbax" else []
-        given: list[Any] = [(s.name, s.dtype, s.shape, s.where) for s in stored.sources]
-        fill = Filler(stored.sources) if any(s.producer is not None for s in stored.sources) else None
+        before = self._failed_before()
+        try:
+            step = _step_number(step)
+            stored = stored_of(tree)
+            fields: dict[str, Any] = {
+                "item": self._item, "format": self._format, "max_shard_bytes": self._shard, "settings": self._options, "replace": force,
+                "metadata": _json(dict(metadata or {}), "metadata"), "files": self._files(stored.document, metrics, iterator_state, items or {}),
+                "hold": self._hold_for(stored, background), "seconds": within, "incremental": self._incremental,
+                "keep": self._kept_by_predicate(step, metrics, metadata)}
+            values = [("orbax", json.dumps({"items": {"": stored.document}}))] if self._format == "orbax" else []
+            given: list[Any] = [(s.name, s.dtype, s.shape, s.where) for s in stored.sources]
+            fill = Filler(stored.sources) if any(s.producer is not None for s in stored.sources) else None
+        except Exception as error:
+            self._core.refuse(f"{type(error).__name__}: {error}")  # the others wait for this process
+            raise
         with reporting(progress) as report:
             self._core.save(step, given, [], values, fields, fill, self._memory, self._threads, report)
         self._held = stored.sources if fields["hold"] == "reference" else []
+        if before is not None:
+            raise before
+
+    def _failed_before(self) -> Exception | None:
+        """Waits for the save before. By several processes its failure is raised when this save has begun: the others may have begun it."""
+        if self._second == "refuse" and not self._core.idle:
+            return None
+        try:
+            self.wait()
+        except Error as error:
+            if self._ranks is None:
+                raise
+            return error
+        return None
+
+    def _position(self) -> tuple[int, int]:
+        return (get_process_index(), get_process_count()) if self._ranks is None else (self._ranks.index, self._ranks.count)
 
     def _files(self, document: Mapping[str, Any], metrics: Mapping[str, float] | None, iterator_state: Any,
                items: Mapping[str, Any]) -> list[tuple[str, str | bytes]]:
@@ -172,7 +213,8 @@ class CheckpointManager:
         if metrics is not None:
             files.append((_METRICS, _json({str(name): float(value) for name, value in metrics.items()}, "metrics", nan=True)))
         if iterator_state is not None:
-            files.append((f"iterator/process_{get_process_index()}-of-{get_process_count()}.json", _iterator_text(iterator_state)))
+            index, count = self._position()
+            files.append((f"iterator/process_{index}-of-{count}.json", _iterator_text(iterator_state)))
         if self._format != "orbax":
             files.append((f"{self._item}/{_TREE}", json.dumps({"version": 1, **document})))
         return files
@@ -190,7 +232,7 @@ class CheckpointManager:
         return "reference" if lies and stored.only_jax and _outlives_donation(stored) else "blocking"
 
     def _kept_by_predicate(self, step: int, metrics: Mapping[str, float] | None, metadata: Mapping[str, Any] | None) -> list[int]:
-        if self._keep_if is None:
+        if self._keep_if is None or self._position()[0] != 0:
             return []
         new = StepInfo(step, self._core.name_of(step), True, "about to be saved", False, datetime.now(timezone.utc), 0, 0,
                        dict(metrics or {}), dict(metadata or {}))
@@ -212,9 +254,23 @@ class CheckpointManager:
         _managers.discard(self)
         try:
             self.wait()
-            self._core.close()
         finally:
-            self._opened = None
+            try:
+                self._core.close()  # whatever interrupts that wait: not with the GIL held, which the background may need
+            finally:
+                self._opened = None
+                if self._preemption is not None:
+                    self._preemption.end()
+
+    def reached_preemption(self, step: int) -> bool:
+        """Whether the signal of `preemption` has come, to any of the processes: after step `step`, which all ask about. Then
+        save(step, state, within=20), wait(), and end. Also whoever asks Orbax so."""
+        if self._preemption is None:
+            raise InvalidArgumentError("the manager was given no signal", hint="preemption=signal.SIGTERM")
+        said = b"%d %d" % (_step_number(step), self._preemption.noted)
+        if self._ranks is None:
+            return self._preemption.noted
+        return any(one.endswith(b" 1") for one in self._ranks.all_gather(said))
 
     def __enter__(self) -> CheckpointManager:
         return self
@@ -304,7 +360,7 @@ class CheckpointManager:
             return [_read_state(states[key]) for key in sorted(states)]
         if not states:
             return None
-        mine = get_process_index(), get_process_count()
+        mine = self._position()
         if mine not in states:
             raise NotFoundError("the number of processes is another than when the iterators were saved", path=folder,
                                 found=f"{len(states)} of {next(iter(states))[1]}", expected=f"process {mine[0]} of {mine[1]}",
@@ -321,9 +377,11 @@ class CheckpointManager:
                 cast: bool = False, verify: bool = False, progress: Progress = None) -> Any:
         """The tree of a step, wherever it was saved: other devices, another number of processes, sharded or not.
 
-        step: a number; None or "latest": the newest complete one; "best": by best_metric.
+        step: a number; None or "latest": the newest complete one; "best": by best_metric; by several processes that which process 0 finds. Each reads
+            what its part of the target needs, and nothing is sent between them.
         target: None: dicts and lists of NumPy arrays, as they were saved. Else a tree of the same names, each leaf saying what it is to be:
-            a jax.Array or jax.ShapeDtypeStruct: an array with its sharding; a NumPy array; a tensor of PyTorch, on its device; a number;
+            a jax.Array or jax.ShapeDtypeStruct: an array with its sharding; a NumPy array; a tensor of PyTorch, on its device; a DTensor, on its
+            mesh; a number;
             `...`: whatever was saved. Nothing of the target is changed.
         item: of another item of the step than the tree that save() was given.
         partial: the checkpoint may have more than the target asks for. Never less.
@@ -333,7 +391,7 @@ class CheckpointManager:
         Everything is checked before the first value is read: InvalidArgumentError names all that is missing, unexpected or different. Also
         NotFoundError, CorruptError.
         """
-        with self.opened(step, item=item, verify=verify) as (checkpoint, notes):
+        with self.opened(self._agreed(step), item=item, verify=verify) as (checkpoint, notes):
             if target is None:
                 arrays = checkpoint.load([n.name for n in notes if n.has_array], memory=self._memory, threads=self._threads, progress=progress)
                 return unflatten([(note.path, value_of(note, arrays.get(note.name))) for note in notes])
@@ -353,6 +411,15 @@ class CheckpointManager:
             _verify(place, directory)
         with open_checkpoint(place) as checkpoint:
             yield checkpoint, _notes(checkpoint, place if os.path.isdir(place) else os.path.dirname(place))
+
+    def _agreed(self, step: int | Literal["latest", "best"] | None) -> int | Literal["latest", "best"] | None:
+        if self._ranks is None or not (step is None or isinstance(step, str)):
+            return step
+        found: int | None = None
+        if self._ranks.index == 0:
+            found = self.best() if step == "best" else self.latest()
+        chosen = self._ranks.all_gather(b"" if found is None else b"%d" % found)[0]
+        return int(chosen) if chosen else step
 
     # ---- keeping and removing
 
@@ -394,6 +461,26 @@ class CheckpointManager:
 
     def wait_until_finished(self) -> None:
         self.wait()
+
+
+class Preemption:
+    """Notes a signal instead of what it did before, until end()."""
+
+    def __init__(self, number: int):
+        self.noted = False
+        self._number = number
+        try:
+            self._before = signal.signal(number, self._note)
+        except ValueError as error:
+            raise InvalidArgumentError("a signal cannot be noted so", found=str(error), hint="open the manager in the main thread") from None
+
+    def _note(self, number: int, frame: Any) -> None:
+        self.noted = True
+
+    def end(self) -> None:
+        """What was there before is put back, if nobody else has taken the signal meanwhile."""
+        if threading.current_thread() is threading.main_thread() and signal.getsignal(self._number) == self._note:
+            signal.signal(self._number, self._before)
 
 
 _managers: weakref.WeakSet[CheckpointManager] = weakref.WeakSet()

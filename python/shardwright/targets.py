@@ -60,11 +60,24 @@ def fill_target(checkpoint: Checkpoint, notes: Sequence[Note], leaves: Sequence[
     if placed:
         from .jax import load
         arrays.update(load(checkpoint, placed, memory=memory, threads=threads, progress=progress))
+    arrays.update(_on_meshes(checkpoint, {name: wanted[name] for name, kind in kinds.items() if kind == "mesh"}, memory, threads, progress))
     return [_finish(known[leaf.name], leaf.value, arrays.get(leaf.name)) for leaf in leaves]
 
 
+def _on_meshes(checkpoint: Checkpoint, wanted: dict[str, Any], memory: int, threads: int, progress: Progress) -> dict[str, Any]:
+    """DTensors, each process its part."""
+    meshes = {id(value.device_mesh): value.device_mesh for value in wanted.values()}
+    arrays: dict[str, Any] = {}
+    for key, mesh in meshes.items():
+        from .torch import load
+        placements = {name: value.placements for name, value in wanted.items() if id(value.device_mesh) == key}
+        loaded = load(checkpoint, placements, mesh, memory=memory, threads=threads, progress=progress)
+        arrays.update({name: tensor.to(wanted[name].dtype) for name, tensor in loaded.items()})
+    return arrays
+
+
 def _check(checkpoint: Checkpoint, note: Note, value: Any, report: Report) -> str:
-    """How a leaf is read: "host" as a NumPy array, "device" straight onto JAX's devices, "" not at all."""
+    """How a leaf is read: "host" as a NumPy array, "device" straight onto JAX's devices, "mesh" onto one of PyTorch, "" not at all."""
     name = note.name
     if value is ...:
         return "host" if note.has_array else ""
@@ -89,7 +102,11 @@ def _check(checkpoint: Checkpoint, note: Note, value: Any, report: Report) -> st
     have, want = tensor.dtype.name, _dtype_name(value)
     if have != want and not (report.cast and is_float(tensor.dtype) and is_float(_numpy_dtype(want))):
         report.add(f"different: '{name}' is {have} in the checkpoint, {want} in the target")
-    return "device" if _is_device(value) else "host"
+    return "device" if _is_device(value) else "mesh" if _is_dtensor(value) else "host"
+
+
+def _is_dtensor(value: Any) -> bool:
+    return hasattr(value, "device_mesh") and hasattr(value, "placements")
 
 
 def _kind_text(note: Note) -> str:
@@ -118,7 +135,7 @@ def _wish(value: Any) -> Any:
 
 def _finish(note: Note, value: Any, array: Any) -> Any:
     """A value of the target's kind."""
-    if value is ... or not note.has_array or _is_device(value) and not is_random_key(value):
+    if value is ... or not note.has_array or _is_dtensor(value) or _is_device(value) and not is_random_key(value):
         return value_of(note, array) if value is ... or not note.has_array else array
     if isinstance(value, (bool, int, float)) and not isinstance(value, np.generic):
         return type(value)(array.item())

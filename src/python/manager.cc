@@ -86,7 +86,8 @@ std::vector<std::pair<std::string, std::string>> files_of(const nb::dict& fields
   return out;
 }
 
-CheckpointManager* open_manager(const nb::str& root, const nb::dict& fields, uint64_t memory_bytes, int threads) {
+CheckpointManager* open_manager(const nb::str& root, const nb::dict& fields, uint64_t memory_bytes, int threads,
+                                Ranks* ranks) {
   ManagerOptions options;
   options.names = names_of(fields);
   options.retention = retention_of(fields);
@@ -96,7 +97,13 @@ CheckpointManager* open_manager(const nb::str& root, const nb::dict& fields, uin
   options.job.plan.memory_bytes = memory_bytes;
   options.job.plan.threads = threads;
   std::string path = from_str(root);
-  return freely([&] { return CheckpointManager::open(path, options); }).release();
+  std::unique_ptr<Comm> comm;
+  if (ranks != nullptr) {
+    options.job.wait = ranks->wait();
+    LongWork work(nb::none(), 0, 0);
+    comm = ranks->run(work, [](const JobOptions&, Comm& all) { return all.clone(); });
+  }
+  return freely([&] { return CheckpointManager::open(path, options, std::move(comm)); }).release();
 }
 
 /// Everything but the tensors.
@@ -113,6 +120,7 @@ CheckpointManager::Request request_of(uint64_t step, const nb::dict& fields) {
   auto hold = field<std::string>(fields, "hold").value_or("copy");
   request.hold = hold == "copy" ? Hold::kStaged : hold == "reference" ? Hold::kReference : Hold::kBlocking;
   request.replace = field<bool>(fields, "replace").value_or(false);
+  content.incremental = field<bool>(fields, "incremental").value_or(false);
   request.keep = field<std::vector<uint64_t>>(fields, "keep").value_or(std::vector<uint64_t>());
   if (auto seconds = field<double>(fields, "seconds")) request.until = steady_clock::now() + milliseconds_of(*seconds);
   return request;
@@ -123,7 +131,7 @@ void save(CheckpointManager& manager, uint64_t step, const nb::list& given,
           const std::vector<std::pair<std::string, std::string>>& values, const nb::dict& fields, nb::object produce,
           uint64_t memory_bytes, int threads, nb::object progress) {
   auto request = request_of(step, fields);
-  request.content.tensors = unwrap(source_of(given, ties, values, {}, /*partial=*/false));
+  request.content.tensors = unwrap(source_of(given, ties, values, {}, /*partial=*/manager.ranks() > 1));
   LongWork work(std::move(progress), memory_bytes, threads);
   if (!produce.is_none())
     request.content.calls.produce = [&](TensorId id, const Box& box, MutableView into) {
@@ -134,6 +142,13 @@ void save(CheckpointManager& manager, uint64_t step, const nb::list& given,
       });
     };
   work.run([&](const JobOptions& options) { return manager.save(std::move(request), options); });
+}
+
+/// In place of save(), by a process that cannot.
+void refuse(CheckpointManager& manager, const nb::str& why) {
+  auto error = fail(Code::kInvalidArgument, "a process cannot take part in the save").with_found(from_str(why));
+  nb::gil_scoped_release released;
+  manager.refuse(error);
 }
 
 /// Hears Ctrl-C.
@@ -174,6 +189,7 @@ void bind_manager(nb::module_& module) {
            nb::sig("def save(self, step: int, tensors: list[typing.Any], ties: list[tuple[int, int]], values: "
                    "list[tuple[str, str]], fields: dict[str, object], produce: object, memory_bytes: int, threads: "
                    "int, progress: object) -> None"))
+      .def("refuse", refuse, "why"_a)
       .def("wait", wait, "seconds"_a.none())
       .def("close", [](CheckpointManager& manager) { freely([&] { return manager.close(); }); })
       .def_prop_ro("idle", &CheckpointManager::idle)
@@ -195,6 +211,8 @@ void bind_manager(nb::module_& module) {
             nb::dict out;
             out["step"] = last.step;
             out["nbytes"] = last.bytes;
+            out["own_nbytes"] = last.own_bytes;
+            out["linked_nbytes"] = last.linked_bytes;
             out["seconds"] = last.seconds;
             out["peak_memory_bytes"] = last.peak_memory_bytes;
             nb::list warnings;
@@ -215,8 +233,9 @@ void bind_manager(nb::module_& module) {
           "seconds"_a, "dry_run"_a,
           nb::sig("def prune(self, seconds: float, dry_run: bool) -> list[tuple[str, str, bool, int]]"));
   module.def(
-      "open_manager", open_manager, "root"_a, "fields"_a, "memory_bytes"_a, "threads"_a,
-      nb::sig("def open_manager(root: str, fields: dict[str, object], memory_bytes: int, threads: int) -> Manager"));
+      "open_manager", open_manager, "root"_a, "fields"_a, "memory_bytes"_a, "threads"_a, "ranks"_a.none(),
+      nb::sig("def open_manager(root: str, fields: dict[str, object], memory_bytes: int, threads: int, ranks: Ranks | "
+              "None) -> Manager"));
   module.def(
       "tensors_of_step",
       [](const nb::str& directory, const nb::str& item) {

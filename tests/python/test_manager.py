@@ -1,8 +1,10 @@
 """shardwright.CheckpointManager: trees that come back as they were, rules, conflicts, failures that are told."""
 import collections
 import gc
+import os
 import pathlib
 import runpy
+import signal
 import subprocess
 import sys
 import textwrap
@@ -262,7 +264,7 @@ def test_a_branch(root):
         assert manager.all_steps() == [1, 2]
         assert sorted(p.name for p in (root / ".branches" / "0").iterdir()) == ["3", "5"]
         manager.prune(older_than=0)
-        assert sorted(p.name for p in root.iterdir()) == ["1", "2"]
+        assert sorted(p.name for p in root.iterdir() if p.name != ".writer") == ["1", "2"]
 
 
 def test_questions_without_an_answer(root):
@@ -414,3 +416,48 @@ def test_examples_go_on_where_they_stopped(tmp_path, capsys, framework):
     call("halves", 10)
     resumed, at_once = call("halves", 20), call("whole", 20)
     assert resumed[0].startswith("goes on after step 9") and resumed[-1] == at_once[-1]
+
+
+@pytest.mark.parametrize("format", ["orbax", "safetensors"])
+def test_incremental(root, format):
+    frozen, changing = np.arange(1_000_000, dtype="f4"), np.zeros(300_000, "f4")
+    with CheckpointManager(root, format=format, incremental=True, keep_last=2) as manager:
+        for step in (1, 2, 3):
+            changing += 1
+            manager.save(step, {"frozen": frozen, "changing": changing})
+        manager.wait()
+        first, last = manager.steps()
+        assert last.step == 3 and last.shared_nbytes >= frozen.nbytes and changing.nbytes <= last.new_nbytes < changing.nbytes + 100_000
+        manager.delete(2)
+        tree = manager.restore(verify=True)
+        assert manager.steps()[0].shared_nbytes == 0
+    assert np.array_equal(tree["frozen"], frozen) and np.array_equal(tree["changing"], changing)
+
+
+def test_one_job_writes(root):
+    with CheckpointManager(root) as manager:
+        manager.save(1, {"a": np.zeros(1)})
+        code = f"""
+import shardwright as sw
+with sw.CheckpointManager({str(root)!r}) as manager:
+    manager.wait()
+    try:
+        manager.save(2, {{"a": 1}})
+    except sw.UnavailableError as error:
+        print(error.found)
+"""
+        said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+        assert f"process {os.getpid()} on " in said
+
+
+def test_preemption(root):
+    with CheckpointManager(root, preemption=signal.SIGTERM) as manager:
+        assert not manager.reached_preemption(1)
+        os.kill(os.getpid(), signal.SIGTERM)
+        assert manager.reached_preemption(2)
+        manager.save(2, {"a": np.zeros(1)}, within=20)
+    assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
+    with CheckpointManager(root) as manager:
+        assert manager.all_steps() == [2]
+        with pytest.raises(shardwright.InvalidArgumentError, match="no signal"):
+            manager.reached_preemption(3)

@@ -30,11 +30,11 @@ struct SharedSave {
   std::string directory{};  ///< which all must see, with the transaction in it; empty: the transaction alone
   bool hash = false;        ///< what is held is hashed
   Bytes extra{};            ///< for rank 0
-  Status own{};   ///< what has gone wrong here before: then all fail with it
+  Status own{};             ///< what has gone wrong here before: then all fail with it
 };
 /// What all ranks brought.
 struct Gathered {
-  Catalog tensors;  ///< as merge_catalogs() makes them
+  Catalog tensors;                            ///< as merge_catalogs() makes them
   std::vector<std::vector<HashedBox>> boxes;  ///< of each tensor, by whom it is written; empty unless asked for
   std::vector<Bytes> extras;
 };

@@ -28,7 +28,11 @@ struct Case {
 class Incremental : public testing::TestWithParam<Case> {
  protected:
   Incremental() {
-    for (auto [name, count] : {std::pair("base.0", kLarge), {"base.1", kLarge}, {"lora", kLarge}, {"small.0", kSmall}, {"small.1", kSmall}}) {
+    for (auto [name, count] : {std::pair("base.0", kLarge),
+                               {"base.1", kLarge},
+                               {"lora", kLarge},
+                               {"small.0", kSmall},
+                               {"small.1", kSmall}}) {
       values[name].resize(count);
       std::iota(values[name].begin(), values[name].end(), static_cast<float>(values.size()));
     }
@@ -38,7 +42,8 @@ class Incremental : public testing::TestWithParam<Case> {
     for (const auto& [name, floats] : values) {
       int64_t shape[] = {static_cast<int64_t>(floats.size())};
       EXPECT_OK(builder.add_tensor(name, dtype, shape));
-      EXPECT_OK(builder.add_flat({Place::kMemory, -1, 0, reinterpret_cast<uint64_t>(floats.data()), floats.size() * 4}, dtype));
+      EXPECT_OK(builder.add_flat({Place::kMemory, -1, 0, reinterpret_cast<uint64_t>(floats.data()), floats.size() * 4},
+                                 dtype));
     }
     return *builder.build();
   }
@@ -55,7 +60,7 @@ class Incremental : public testing::TestWithParam<Case> {
     return *written;
   }
   void expect_whole(uint64_t step) {
-    std::string directory = root + "/" + std::to_string(step), state = *tensors_of_step(directory);
+    std::string place = root + "/" + std::to_string(step), state = *tensors_of_step(place);
     auto opened = open_checkpoint(state);
     ASSERT_OK(opened);
     for (const auto& [name, floats] : values) {
@@ -65,10 +70,10 @@ class Incremental : public testing::TestWithParam<Case> {
       EXPECT_EQ(read, floats) << name;
     }
     std::vector<std::string> findings;
-    ASSERT_OK(verify_checkpoint({state, true, directory + "/shardwright.manifest.json"}, {},
+    ASSERT_OK(verify_checkpoint({state, true, place + "/shardwright.manifest.json"}, {},
                                 [&](const Error& error) { findings.push_back(error.text()); }));
     EXPECT_THAT(findings, ElementsAre());
-    EXPECT_TRUE(prove_step(directory).complete);
+    EXPECT_TRUE(prove_step(place).complete);
   }
 
   TemporaryDirectory directory;
@@ -90,7 +95,9 @@ TEST_P(Incremental, WhatDoesNotChangeIsWrittenOnce) {
   }
   auto steps = list_steps(root, std::nullopt);
   ASSERT_OK(steps);
-  if (GetParam().settings.empty()) EXPECT_GE(steps->back().shared_bytes, 2 * kLarge * 4);
+  if (GetParam().name != "orbax_zstd") {
+    EXPECT_GE(steps->back().shared_bytes, 2 * kLarge * 4);
+  }
   EXPECT_LT(steps->back().shared_bytes, steps->back().bytes);
   // What is left of it is whole, whatever goes.
   ASSERT_OK(forget_steps(root, std::nullopt, {.last = 1}, false));
@@ -136,7 +143,8 @@ TEST(IncrementalFile, AFormatOfOneFile) {
   CatalogBuilder builder;
   int64_t shape[] = {static_cast<int64_t>(kLarge)};
   ASSERT_OK(builder.add_tensor("w", DType::kF32, shape));
-  ASSERT_OK(builder.add_flat({Place::kMemory, -1, 0, reinterpret_cast<uint64_t>(values.data()), kLarge * 4}, DType::kF32));
+  ASSERT_OK(
+      builder.add_flat({Place::kMemory, -1, 0, reinterpret_cast<uint64_t>(values.data()), kLarge * 4}, DType::kF32));
   StepContent content;
   content.format = "keras-h5";
   content.tensors = *builder.build();

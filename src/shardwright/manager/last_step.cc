@@ -122,8 +122,8 @@ bool LastStep::has_literals(const std::string& key, uint64_t size, const std::ve
 
 std::optional<LastStep::File> LastStep::find(const Draft& draft, ObjectId object, const Json& tensors) const {
   auto segments = draft.segments(object);
-  auto first = std::ranges::find_if(
-      segments, [](const Segment& s) { return s.type == Segment::kPayload && s.length != 0; });
+  auto first =
+      std::ranges::find_if(segments, [](const Segment& s) { return s.type == Segment::kPayload && s.length != 0; });
   if (first == segments.end() || draft.wants_crc32()) return std::nullopt;
   auto found = files_.find({std::string(draft.target().spec(first->tensor).name), number_of(first->piece)});
   if (found == files_.end()) return std::nullopt;

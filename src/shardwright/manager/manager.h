@@ -77,6 +77,7 @@ class CheckpointManager {
   Result<std::optional<Step>> latest() const { return latest_step(root_, options_.names); }
   const std::string& root() const { return root_; }
   const StepNames& names() const { return options_.names; }
+  int ranks() const { return comm_->size(); }
   uint64_t staging_bytes() const { return snapshot_.memory_bytes(); }
   /// What the last save that succeeded wrote; its step is 0 and its name empty before the first.
   WrittenStep last() const;

@@ -37,7 +37,8 @@ struct Rank {
   CheckpointManager::Request request(uint64_t step, Hold hold = Hold::kStaged) {
     int64_t rows = kRows / ranks;
     split.assign(static_cast<size_t>(rows * kColumns), frozen ? 0.f : static_cast<float>(step));
-    for (size_t i = 0; i < split.size(); ++i) split[i] += static_cast<float>(rank * rows) + static_cast<float>(i) / kColumns;
+    for (size_t i = 0; i < split.size(); ++i)
+      split[i] += static_cast<float>(rank * rows) + static_cast<float>(i) / kColumns;
     whole.assign(100, static_cast<float>(step));
     CatalogBuilder builder;
     auto encoding = builder.add_encoding({DType::kF32});

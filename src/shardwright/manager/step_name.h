@@ -25,7 +25,7 @@ struct StepNames {
 /// Part of a name that says that somebody is, or was, writing there.
 inline constexpr std::string_view kTemporarySuffix = ".orbax-checkpoint-tmp";
 /// What this library keeps beside the steps. None of it is all digits, so nobody takes it for a step.
-inline constexpr std::string_view kBranches = ".branches", kPins = ".pinned", kWriter = ".writer", kTrash = ".trash.", kFresh = ".new.",
-                                  kReplaced = ".old.";
+inline constexpr std::string_view kBranches = ".branches", kPins = ".pinned", kWriter = ".writer", kTrash = ".trash.",
+                                  kFresh = ".new.", kReplaced = ".old.";
 
 }  // namespace shardwright

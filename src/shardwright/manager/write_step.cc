@@ -167,7 +167,8 @@ class StepWriter {
     if (!room) return {};
     uint64_t bytes = 0;
     for (ObjectId object = 0; object < draft_->objects().size(); ++object)
-      if (draft_->objects()[object].size != kUnknown && !unchanged_.contains(object)) bytes += draft_->objects()[object].size;
+      if (draft_->objects()[object].size != kUnknown && !unchanged_.contains(object))
+        bytes += draft_->objects()[object].size;
     if (room->bytes >= bytes) return {};
     return fail(Code::kResourceExhausted, "not enough disk space for the step")
         .at_path(root_)
@@ -267,10 +268,10 @@ class StepWriter {
         stored.push_back(
             {draft_->objects()[receipt.place.object].key, receipt.place.offset, receipt.place.length, receipt.crc32c});
     bool has_step = std::ranges::any_of(sealed, [](const auto& object) { return object.first == kOrbaxStep; });
-    std::string entry = has_step                 ? std::string(kOrbaxStep)
-                        : !sealed.empty()        ? sealed.back().first
+    std::string entry = has_step                     ? std::string(kOrbaxStep)
+                        : !sealed.empty()            ? sealed.back().first
                         : !draft_->objects().empty() ? draft_->objects().back().key
-                                                 : std::string();
+                                                     : std::string();
     return step_manifest_text(manifest, entry, stored);
   }
 
@@ -314,9 +315,9 @@ class StepWriter {
   WriteOptions write_;
   std::unique_ptr<Draft> draft_;
   Plan plan_;
-  std::vector<std::vector<HashedBox>> boxes_;          ///< of incremental steps, as the next two
-  Json tensors_;                                       ///< described
-  std::map<ObjectId, LastStep::File> unchanged_;       ///< files of the step before that are what would be written
+  std::vector<std::vector<HashedBox>> boxes_;     ///< of incremental steps, as the next two
+  Json tensors_;                                  ///< described
+  std::map<ObjectId, LastStep::File> unchanged_;  ///< files of the step before that are what would be written
   std::unique_ptr<Transaction> transaction_;
   std::vector<std::string> keys_;
   WrittenStep written_;

@@ -70,8 +70,7 @@ Result<WrittenStep> written_from(View bytes) {
 }  // namespace
 
 Result<WrittenStep> write_step(const std::string& root, const StepNames& names, const StepContent& content,
-                               const StepConflict& conflict, const JobOptions& options, Comm& comm,
-                               const Status& own) {
+                               const StepConflict& conflict, const JobOptions& options, Comm& comm, const Status& own) {
   if (comm.size() == 1) {
     SHARDWRIGHT_TRY(own);
     return write_step(root, names, content, conflict, options);
@@ -89,7 +88,8 @@ Result<WrittenStep> write_step(const std::string& root, const StepNames& names, 
     StepContent whole = content;
     whole.tensors = all.tensors;
     whole.files = files_of_all(all.extras);
-    SHARDWRIGHT_ASSIGN(auto written, write_step_filled(root, names, whole, conflict, options, comm.size(), all.boxes, fill));
+    SHARDWRIGHT_ASSIGN(auto written,
+                       write_step_filled(root, names, whole, conflict, options, comm.size(), all.boxes, fill));
     return bytes_of_written(written);
   };
   SHARDWRIGHT_ASSIGN(auto outcome, save_together(save, job, comm, lead));
