@@ -35,16 +35,20 @@ class Ranks {
     if (busy_.exchange(true))
       throw Raised(fail(Code::kInvalidArgument, "the ranks are in another call")
                        .with_hint("one at a time, in the same order on all; not from within a callback"));
+    const InCall call{*this};
     comm_->set_watch([&work] { return work.watch(); });
-    return work.run([&](const JobOptions& options) {
-      auto result = job(options, *comm_);
-      comm_->set_watch({});
-      busy_ = false;
-      return result;
-    });
+    return work.run([&](const JobOptions& options) { return job(options, *comm_); });
   }
 
  private:
+  /// Over when the call is, also by an exception.
+  struct InCall {
+    Ranks& ranks;
+    ~InCall() {
+      ranks.comm_->set_watch({});
+      ranks.busy_ = false;
+    }
+  };
   std::unique_ptr<Comm> comm_;
   double seconds_;
   std::atomic<bool> busy_ = false;

@@ -125,6 +125,10 @@ Result<std::unique_ptr<Comm>> mpi_comm(Deadline deadline) {
       if (ended == 0 && !broken) MPI_Finalize();
     });
   }
+  MPI_Query_thread(&threads);
+  if (threads < MPI_THREAD_SERIALIZED)  // workers take turns with it
+    return fail(Code::kUnsupported, "MPI was started for one thread alone")
+        .with_hint("start it by MPI_Init_thread() with MPI_THREAD_SERIALIZED or more, or leave it to be started here");
   SHARDWRIGHT_ASSIGN(MPI_Comm world, twin_of(MPI_COMM_WORLD, deadline));
   return comm_of(std::make_unique<MpiMailbox>(world));
 }
