@@ -20,9 +20,11 @@ std::string check_save(Comm& comm, const std::string& target) {
   std::vector<float> rows(4 * columns);
   for (size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<float>(comm.rank()) * 256 + static_cast<float>(i);
   CatalogBuilder builder;
-  if (auto added = builder.add_tensor("w", DType::kF32, {4 * ranks, columns}); !added.ok()) return added.error().text();
+  if (auto added = builder.add_tensor("w", DType::kF32, std::vector<int64_t>{4 * ranks, columns}); !added.ok())
+    return added.error().text();
   const Place place{Place::kMemory, -1, 0, reinterpret_cast<uint64_t>(rows.data()), rows.size() * sizeof(float)};
-  auto piece = builder.add_piece({Box{{4 * comm.rank(), 0}, {4, columns}}, place, builder.add_encoding({DType::kF32}), {}});
+  auto piece =
+      builder.add_piece({Box{{4 * comm.rank(), 0}, {4, columns}}, place, builder.add_encoding({DType::kF32}), {}});
   if (!piece.ok()) return piece.error().text();
   CopyRequest request;
   request.target = target;
@@ -32,8 +34,9 @@ std::string check_save(Comm& comm, const std::string& target) {
   auto opened = open_checkpoint(target);
   if (!opened.ok()) return opened.error().text();
   std::vector<float> all(static_cast<size_t>(4 * ranks * columns));
-  const Box whole = Box::whole({4 * ranks, columns});
-  if (auto read = read_box(*opened, *opened->catalog.find("w"), whole, std::as_writable_bytes(std::span(all))); !read.ok())
+  const Box whole = Box::whole(std::vector<int64_t>{4 * ranks, columns});
+  if (auto read = read_box(*opened, *opened->catalog.find("w"), whole, std::as_writable_bytes(std::span(all)));
+      !read.ok())
     return read.error().text();
   for (size_t i = 0; i < all.size(); ++i)
     if (all[i] != static_cast<float>(i)) return fmt::format("element {} is {}", i, all[i]);
@@ -61,7 +64,9 @@ int main(int argc, char** argv) {
   auto seeds = (*comm)->all_gather(mine, testing_support::comm_checks::soon());
   if (!seeds.ok()) return std::fprintf(stderr, "%s\n", seeds.error().text().c_str()), 1;
   report("relayout", testing_support::check_relayouts(**comm, load_le<uint64_t>((*seeds)[0]), 40, /*large=*/true));
-  std::string folder = (std::filesystem::temp_directory_path() / fmt::format("shardwright-mpi-{:x}", load_le<uint64_t>((*seeds)[0]))).string();
+  std::string folder =
+      (std::filesystem::temp_directory_path() / fmt::format("shardwright-mpi-{:x}", load_le<uint64_t>((*seeds)[0])))
+          .string();
   for (const char* name : {"w.safetensors", "w.weights.h5"}) {
     if ((*comm)->rank() == 0) std::filesystem::create_directories(folder);
     report(name, check_save(**comm, folder + "/" + name));
