@@ -20,11 +20,14 @@ def batch_of(step: int) -> tuple[torch.Tensor, torch.Tensor]:
 def main(directory: str, steps: int) -> None:
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(8, 64), torch.nn.Tanh(), torch.nn.Linear(64, 1))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.05)
+    optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
     with shardwright.CheckpointManager(directory, keep_last=3, keep_every=100, best_metric="loss") as manager:
         latest = manager.latest()
         if latest is not None:
-            model.load_state_dict(manager.restore(target={"model": model.state_dict()})["model"])
+            # The optimizer has no state before its first step: where the target has nothing, it takes what was saved.
+            state = manager.restore(target={"model": model.state_dict(), "optimizer": optimizer.state_dict()})
+            model.load_state_dict(state["model"])
+            optimizer.load_state_dict(state["optimizer"])
             print(f"goes on after step {latest}, loss {manager.metrics()['loss']:.4f}")
         for step in range(0 if latest is None else latest + 1, steps):
             x, y = batch_of(step)
@@ -33,8 +36,8 @@ def main(directory: str, steps: int) -> None:
             loss.backward()
             optimizer.step()
             if step % 10 == 9:
-                manager.save(step, {"model": model.state_dict()}, metrics={"loss": loss.item()})
-    print(f"loss {loss.item():.4f}" if latest is None or latest + 1 < steps else "was done already")
+                manager.save(step, {"model": model.state_dict(), "optimizer": optimizer.state_dict()}, metrics={"loss": loss.item()})
+    print(f"loss {loss.item():.9g}" if latest is None or latest + 1 < steps else "was done already")
 
 
 if __name__ == "__main__":

@@ -9,17 +9,27 @@ import numpy as np
 from .errors import InvalidArgumentError, UnsupportedError
 from .tree import flatten, stored_of
 
-_RESERVED = ("metrics", "iterator")
+TREE = "shardwright.tree.json"
+_RESERVED = ("metrics", "iterator", "commit_success.txt", "descriptor", "shardwright.manifest.json")
+
+
+def check_name(name: Any) -> None:
+    """InvalidArgumentError for what no item of a step can be called."""
+    if not isinstance(name, str) or name in _RESERVED or not name or "/" in name or name[0] in "._" or not name.isprintable():
+        raise InvalidArgumentError("an item cannot be called so", found=repr(name), expected=f"a plain name other than {', '.join(_RESERVED)}")
 
 
 def files_of_item(name: str, tree: Any) -> list[tuple[str, str | bytes]]:
     """Files, by their keys in the step. InvalidArgumentError for a name that is taken, UnsupportedError for types that zarr has not."""
-    if name in _RESERVED or not name or "/" in name or name.startswith("."):
-        raise InvalidArgumentError("an item cannot be called so", found=repr(name), expected=f"a plain name other than {' and '.join(_RESERVED)}")
+    check_name(name)
+    if not isinstance(tree, (dict, list, tuple)):
+        raise InvalidArgumentError(f"the item '{name}' is no tree", found=type(tree).__name__, expected="a dict, a list or a tuple")
     stored = stored_of(tree)
     files: list[tuple[str, str | bytes]] = [(f"{name}/_METADATA", _metadata(stored.leaves))]
     if stored.strings:
         files.append((f"{name}/_strings.json", json.dumps(stored.strings)))
+    if stored.kinds:
+        files.append((f"{name}/{TREE}", json.dumps({"version": 1, **stored.kinds})))
     wanted = {source.name for source in stored.sources}
     for leaf in flatten(tree)[0]:
         if leaf.name in wanted:

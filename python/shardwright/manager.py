@@ -14,6 +14,7 @@ import atexit
 import json
 import math
 import os
+import re
 import signal
 import sys
 import threading
@@ -31,17 +32,17 @@ from . import _core
 from .arrays import Filler, Source
 from .checkpoint import Checkpoint, open as open_checkpoint
 from .dtypes import block_of
-from .errors import CorruptError, Error, InvalidArgumentError, NotFoundError
-from .items import files_of_item
+from .errors import CorruptError, Error, InvalidArgumentError, NotFoundError, UnsupportedError
+from .facts import METRICS, files_of_iterator, json_text, metadata_text, metrics_of, read_state, states_of_iterators
+from .items import TREE, check_name, files_of_item
 from .jobs import verify as verify_checkpoint
 from .memory import DEFAULT_MEMORY, size
 from .progress import Progress, reporting
 from .ranks import Ranks, current_ranks, get_process_count, get_process_index
 from .targets import Report, fill_target
-from .tree import Note, Stored, flatten, notes_of, stored_of, unflatten, value_of
+from .tree import Note, Noted, Stored, flatten, is_unicode, noted_of, stored_of
 
-_TREE = "shardwright.tree.json"
-_METRICS = "metrics/metrics"
+FORMATS = ("orbax", "safetensors", "keras-h5", "keras-sharded")
 
 
 @dataclass(frozen=True)
@@ -107,19 +108,20 @@ class CheckpointManager:
         if keep_last is None and best_metric is None:
             keep_last = max_to_keep
         for name, given, known in (("hold", hold, ("auto", "copy", "reference")), ("second", second, ("wait", "refuse")),
-                                   ("lower", lower, ("refuse", "branch")), ("best_mode", best_mode, ("min", "max"))):
+                                   ("lower", lower, ("refuse", "branch")), ("best_mode", best_mode, ("min", "max")), ("format", format, FORMATS)):
             if given not in known:
                 raise InvalidArgumentError(f"no such {name}", found=repr(given), expected=" or ".join(map(repr, known)))
-        for name, number in (("max_to_keep", max_to_keep), ("keep_last", keep_last), ("keep_every", keep_every), ("keep_best", keep_best),
-                             ("keep_interval", keep_interval)):
-            if number is not None and (isinstance(number, bool) or not isinstance(number, (int, float)) or number < 1):
-                raise InvalidArgumentError(f"{name} keeps nothing", found=repr(number), expected="1 or more, or None for no such rule",
-                                           hint="the newest step is never removed")
+        for name, number in (("max_to_keep", max_to_keep), ("keep_last", keep_last), ("keep_every", keep_every), ("keep_best", keep_best)):
+            _check_rule(name, number, int, "a whole number from 1 on")
+        _check_rule("keep_interval", keep_interval, (int, float), "seconds, from 1 on")
+        if keep_if is not None and not callable(keep_if):
+            raise InvalidArgumentError("keep_if cannot be called", found=repr(keep_if), expected="a function of a StepInfo, that says whether it stays")
+        check_name(item)
         if keep_best is not None and best_metric is None:
             raise InvalidArgumentError("keep_best needs a best_metric")
         if best_metric is not None and count is None and any(rule is not None for rule in (keep_last, keep_every, keep_interval, keep_if)):
             count, keep_without_metric = 1, False  # whatever the rules: the best stays
-        self._root = os.path.abspath(os.fspath(directory))
+        self._root = root_of(directory)
         self._format, self._item, self._background, self._hold, self._second = format, item, background, hold, second
         self._best = best_metric, best_mode == "max"
         self._keep_if = keep_if
@@ -159,7 +161,7 @@ class CheckpointManager:
 
         tree: nested dicts, lists, tuples and what JAX knows as nodes, of arrays (NumPy's, PyTorch's, JAX's), numbers, text, None, random keys.
         metrics: numbers by name. metadata: anything that is JSON. iterator_state: JSON, or text or bytes that a data iterator gave.
-        items: further small trees by name (text, NumPy arrays), each in a directory of its own beside the tree; restore(item=name) gives it.
+        items: further small dicts, lists or tuples by name (of text, numbers and NumPy arrays), each in a directory of its own beside the tree; restore(item=name) gives it.
         force: replaces a step that is there, at once; else AlreadyExistsError.
         background: other than the manager's. within: seconds after which a save that is not done ends with AbortedError, leaving nothing (on
             SIGTERM: save(..., within=20), then wait()).
@@ -171,9 +173,10 @@ class CheckpointManager:
         try:
             step = _step_number(step)
             stored = stored_of(tree)
+            metrics = None if metrics is None else metrics_of(metrics)
             fields: dict[str, Any] = {
                 "item": self._item, "format": self._format, "max_shard_bytes": self._shard, "settings": self._options, "replace": force,
-                "metadata": _json(dict(metadata or {}), "metadata"), "files": self._files(stored.document, metrics, iterator_state, items or {}),
+                "metadata": metadata_text({} if metadata is None else metadata), "files": self._files(stored, metrics, iterator_state, items or {}),
                 "hold": self._hold_for(stored, background), "seconds": within, "incremental": self._incremental,
                 "keep": self._kept_by_predicate(step, metrics, metadata)}
             values = [("orbax", json.dumps({"items": {"": stored.document}}))] if self._format == "orbax" else []
@@ -203,20 +206,22 @@ class CheckpointManager:
     def _position(self) -> tuple[int, int]:
         return (get_process_index(), get_process_count()) if self._ranks is None else (self._ranks.index, self._ranks.count)
 
-    def _files(self, document: Mapping[str, Any], metrics: Mapping[str, float] | None, iterator_state: Any,
+    def _files(self, stored: Stored, metrics: Mapping[str, float] | None, iterator_state: Any,
                items: Mapping[str, Any]) -> list[tuple[str, str | bytes]]:
         files: list[tuple[str, str | bytes]] = []
+        if not isinstance(items, Mapping):
+            raise InvalidArgumentError("items are a dict of trees", found=repr(items))
         for name, tree in items.items():
             if name == self._item:
                 raise InvalidArgumentError("an item has the name of the tree's own", found=repr(name))
             files += files_of_item(name, tree)
         if metrics is not None:
-            files.append((_METRICS, _json({str(name): float(value) for name, value in metrics.items()}, "metrics", nan=True)))
+            files.append((METRICS, json_text(metrics, "metrics", nan=True)))
         if iterator_state is not None:
-            index, count = self._position()
-            files.append((f"iterator/process_{index}-of-{count}.json", _iterator_text(iterator_state)))
-        if self._format != "orbax":
-            files.append((f"{self._item}/{_TREE}", json.dumps({"version": 1, **document})))
+            files += files_of_iterator(iterator_state, *self._position())
+        tree = {**(stored.document if self._format != "orbax" else {}), **stored.kinds}
+        if tree:
+            files.append((f"{self._item}/{TREE}", json.dumps({"version": 1, **tree})))
         return files
 
     def _hold_for(self, stored: Stored, background: bool | None) -> str:
@@ -293,7 +298,7 @@ class CheckpointManager:
 
     def steps(self) -> list[StepInfo]:
         """All that have a step's name, in order, complete or not."""
-        return [_info(row) for row in self._core.steps()]
+        return [_info(row, self._root) for row in self._core.steps()]
 
     def latest(self) -> int | None:
         """The newest step that is complete."""
@@ -344,20 +349,16 @@ class CheckpointManager:
         return self.info(step).metadata
 
     def iterator_state(self, step: int | Literal["latest", "best"] | None = None, *, every: bool = False) -> Any:
-        """What this process's data iterator gave at that step, as JSON reads it (text that is none, as text); None when it gave nothing.
+        """What this process's data iterator gave at that step: text and bytes as they were, the rest as JSON has it (tuples are lists); None when it gave
+        nothing. Of a step that Orbax saved: JSON, and text that is none.
 
         every: the states of all processes that saved, by their index: for a job of another size, which has to share them out anew. Without it that
         is a NotFoundError.
         """
         folder = os.path.join(self.path(step), "iterator")
-        found = {name: os.path.join(folder, name) for name in sorted(os.listdir(folder))} if os.path.isdir(folder) else {}
-        states = {}
-        for name, path in found.items():
-            index, _, count = name.removeprefix("process_").removesuffix(".json").partition("-of-")
-            if index.isdigit() and count.isdigit():
-                states[int(index), int(count)] = path
+        states = states_of_iterators(folder)
         if every:
-            return [_read_state(states[key]) for key in sorted(states)]
+            return [read_state(states[key]) for key in sorted(states)]
         if not states:
             return None
         mine = self._position()
@@ -365,7 +366,7 @@ class CheckpointManager:
             raise NotFoundError("the number of processes is another than when the iterators were saved", path=folder,
                                 found=f"{len(states)} of {next(iter(states))[1]}", expected=f"process {mine[0]} of {mine[1]}",
                                 hint="iterator_state(every=True) gives all of them")
-        return _read_state(states[mine])
+        return read_state(states[mine])
 
     # ---- restoring
 
@@ -379,10 +380,10 @@ class CheckpointManager:
 
         step: a number; None or "latest": the newest complete one; "best": by best_metric; by several processes that which process 0 finds. Each reads
             what its part of the target needs, and nothing is sent between them.
-        target: None: dicts and lists of NumPy arrays, as they were saved. Else a tree of the same names, each leaf saying what it is to be:
+        target: None: the tree as it was saved, with NumPy arrays. Else a tree of the same names, each leaf saying what it is to be:
             a jax.Array or jax.ShapeDtypeStruct: an array with its sharding; a NumPy array; a tensor of PyTorch, on its device; a DTensor, on its
-            mesh; a number;
-            `...`: whatever was saved. Nothing of the target is changed.
+            mesh; a number, text or None: the one that was saved, of the type that was saved;
+            `...`, or an empty container: whatever was saved there, a leaf or a subtree. Nothing of the target is changed.
         item: of another item of the step than the tree that save() was given.
         partial: the checkpoint may have more than the target asks for. Never less.
         cast: floating types are converted to the target's; else another dtype is a mismatch.
@@ -391,17 +392,17 @@ class CheckpointManager:
         Everything is checked before the first value is read: InvalidArgumentError names all that is missing, unexpected or different. Also
         NotFoundError, CorruptError.
         """
-        with self.opened(self._agreed(step), item=item, verify=verify) as (checkpoint, notes):
+        with self.opened(self._agreed(step), item=item, verify=verify) as (checkpoint, noted):
             if target is None:
-                arrays = checkpoint.load([n.name for n in notes if n.has_array], memory=self._memory, threads=self._threads, progress=progress)
-                return unflatten([(note.path, value_of(note, arrays.get(note.name))) for note in notes])
+                names = [note.name for note in noted.notes if note.has_array]
+                return noted.tree(checkpoint.load(names, memory=self._memory, threads=self._threads, progress=progress))
             leaves, rebuild = flatten(target)
             report = Report(checkpoint.path, partial, cast)
-            return rebuild(fill_target(checkpoint, notes, leaves, report, self._memory, self._threads, progress))
+            return rebuild(fill_target(checkpoint, noted, leaves, report, self._memory, self._threads, progress))
 
     @contextmanager
     def opened(self, step: int | Literal["latest", "best"] | None = None, *, item: str | None = None,
-               verify: bool = False) -> Iterator[tuple[Checkpoint, list[Note]]]:
+               verify: bool = False) -> Iterator[tuple[Checkpoint, Noted]]:
         """The tensors of a step, lazily, and its tree: where each leaf stands."""
         directory = self.path(step)
         if item is not None and not os.path.isdir(os.path.join(directory, item)):
@@ -410,7 +411,7 @@ class CheckpointManager:
         if verify:
             _verify(place, directory)
         with open_checkpoint(place) as checkpoint:
-            yield checkpoint, _notes(checkpoint, place if os.path.isdir(place) else os.path.dirname(place))
+            yield checkpoint, _noted(checkpoint, place if os.path.isdir(place) else os.path.dirname(place))
 
     def _agreed(self, step: int | Literal["latest", "best"] | None) -> int | Literal["latest", "best"] | None:
         if self._ranks is None or not (step is None or isinstance(step, str)):
@@ -496,35 +497,28 @@ def _end() -> None:
             sys.excepthook(*sys.exc_info())
 
 
+def root_of(directory: Any) -> str:
+    """The absolute path of a run. InvalidArgumentError for what is none, UnsupportedError for addresses of object stores."""
+    path = os.fspath(directory) if isinstance(directory, os.PathLike) else directory
+    if not isinstance(path, str) or not path or "\0" in path or not is_unicode(path):
+        raise InvalidArgumentError("a run needs a directory", found=repr(directory), expected="a path, as text or os.PathLike; '.' is the present one")
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:/", path):
+        raise UnsupportedError("runs are kept in directories; addresses are not known yet", found=repr(path), hint="mount the bucket, and give its path")
+    if path.startswith("~"):
+        raise InvalidArgumentError("'~' is not expanded", found=repr(path), hint="os.path.expanduser(...) does; './~' is a directory of that name")
+    return os.path.abspath(path)
+
+
+def _check_rule(name: str, number: Any, kind: Any, expected: str) -> None:
+    if number is not None and (isinstance(number, bool) or not isinstance(number, kind) or not 1 <= number < 1 << 31):
+        raise InvalidArgumentError(f"{name} keeps nothing, or cannot be meant", found=repr(number), expected=f"{expected}, or None for no such rule",
+                                   hint="the newest step is never removed")
+
+
 def _step_number(step: Any) -> int:
     if isinstance(step, bool) or not hasattr(step, "__index__") or not 0 <= int(step) < 1 << 63:
         raise InvalidArgumentError("a step is a whole number, 0 or more", found=repr(step))
     return int(step)
-
-
-def _json(value: Any, what: str, nan: bool = False) -> str:
-    try:
-        return json.dumps(value, ensure_ascii=False, allow_nan=nan)
-    except (TypeError, ValueError) as error:
-        raise InvalidArgumentError(f"{what} is not JSON", found=str(error)) from None
-
-
-def _iterator_text(state: Any) -> str:
-    if isinstance(state, (bytes, bytearray)):
-        try:
-            return state.decode()
-        except UnicodeDecodeError:
-            raise InvalidArgumentError("the state of an iterator is text or JSON", hint="base64 makes text of bytes") from None
-    return state if isinstance(state, str) else _json(state, "iterator_state")
-
-
-def _read_state(path: str) -> Any:
-    with open(path, encoding="utf-8") as file:
-        text = file.read()
-    try:
-        return json.loads(text)
-    except ValueError:
-        return text
 
 
 def _nbytes(source: Source) -> int:
@@ -539,10 +533,19 @@ def _outlives_donation(stored: Stored) -> bool:
     return views_survive_donation()
 
 
-def _info(row: Mapping[str, Any]) -> StepInfo:
+def _info(row: Mapping[str, Any], root: str) -> StepInfo:
     time = datetime.fromtimestamp(row["time_ns"] / 1e9, timezone.utc)
     return StepInfo(int(row["step"]), row["name"], row["complete"], row["proof"], row["pinned"], time, row["nbytes"], row["shared_nbytes"],
-                    dict(row["metrics"]), json.loads(row["metadata"]))
+                    _metrics_of_row(row, root), json.loads(row["metadata"]))
+
+
+def _metrics_of_row(row: Mapping[str, Any], root: str) -> dict[str, float]:
+    """An infinite one is the largest number in what the core tells."""
+    metrics = dict(row["metrics"])
+    if any(abs(value) == sys.float_info.max for value in metrics.values()):
+        with open(os.path.join(root, row["name"], METRICS), encoding="utf-8") as file:
+            metrics |= {name: value for name, value in json.load(file).items() if name in metrics and isinstance(value, float)}
+    return metrics
 
 
 def _verify(place: str, directory: str) -> None:
@@ -551,15 +554,25 @@ def _verify(place: str, directory: str) -> None:
         raise found.findings[0]
 
 
-def _notes(checkpoint: Checkpoint, folder: str) -> list[Note]:
+def _noted(checkpoint: Checkpoint, folder: str) -> Noted:
     """The tree that was saved; of a checkpoint without one, its names."""
-    document: Any = None
+    document = beside = _read_tree(os.path.join(folder, TREE))
     text = checkpoint._core.value("orbax")
     if isinstance(text, str):
         document = json.loads(text)["items"].get("")
-    elif os.path.isfile(os.path.join(folder, _TREE)):
-        with open(os.path.join(folder, _TREE), encoding="utf-8") as file:
-            document = json.load(file)
     if document and "leaves" in document:
-        return notes_of(document)
-    return [Note(((name, False),), "np.ndarray", True, None, None) for name in checkpoint]
+        return noted_of(document, beside)
+    return Noted([Note(((name, False),), "np.ndarray", True, None, None) for name in checkpoint])
+
+
+def _read_tree(path: str) -> dict[str, Any]:
+    if not os.path.isfile(path):
+        return {}
+    try:
+        with open(path, encoding="utf-8") as file:
+            found = json.load(file)
+    except ValueError as error:
+        raise CorruptError("the note of a tree is no JSON", path=path, found=str(error)) from None
+    if not isinstance(found, dict):
+        raise CorruptError("the note of a tree is no JSON object", path=path)
+    return found

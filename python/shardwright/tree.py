@@ -7,7 +7,7 @@ from __future__ import annotations
 import base64
 import json
 import sys
-from collections import OrderedDict
+from collections import OrderedDict, namedtuple
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -22,6 +22,7 @@ Path = tuple[tuple[str, bool], ...]
 """Keys from the root, each with whether it counts the items of a sequence."""
 
 _EMPTY = {"Dict": dict, "List": list, "Tuple": tuple}
+_DEEPEST = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +39,15 @@ def flatten(tree: Any) -> tuple[list[Leaf], Callable[[list[Any]], Any]]:
     """Leaves in order, and what puts a tree like this one together from as many other leaves.
 
     Dicts, lists, tuples and named tuples are nodes, and what is registered with JAX; None, text, and empty containers are leaves.
-    InvalidArgumentError for two leaves of one name ({"a": {"b": x}, "a.b": y}): only one could be stored.
+    InvalidArgumentError for two leaves of one name ({"a": {"b": x}, "a.b": y}): only one could be stored; for keys that are no Unicode, and for trees
+    that are too deep, as one that holds itself is.
     """
     leaves: list[Leaf] = []
     build = _flatten(tree, (), leaves)
     seen: dict[str, Path] = {}
     for leaf in leaves:
+        if not is_unicode(leaf.name):
+            raise InvalidArgumentError("a key of the tree has half a surrogate pair, which no file can hold", tensor=ascii(leaf.name))
         if leaf.name in seen:
             raise InvalidArgumentError("two leaves of the tree have one name", tensor=leaf.name,
                                        found=f"{[key for key, _ in seen[leaf.name]]} and {[key for key, _ in leaf.path]}")
@@ -54,8 +58,23 @@ def flatten(tree: Any) -> tuple[list[Leaf], Callable[[list[Any]], Any]]:
     return leaves, rebuild
 
 
+def is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _flatten(node: Any, path: Path, leaves: list[Leaf]) -> Callable[[Iterator[Any]], Any]:
-    nodes = _children(node)
+    if len(path) > _DEEPEST:
+        begins = ".".join(key for key, _ in path[:8])
+        raise InvalidArgumentError(f"the tree has more than {_DEEPEST} levels, or holds itself", tensor=f"{begins}. ...")
+    try:
+        nodes = _children(node)
+    except UnsupportedError as error:
+        error.tensor = ".".join(key for key, _ in path) or None
+        raise
     if nodes is None:
         leaves.append(Leaf(path, node))
         return next
@@ -74,7 +93,7 @@ def _children(node: Any) -> tuple[list[tuple[tuple[str, bool], Any]], Callable[[
     if isinstance(node, tuple) and node and hasattr(node, "_fields"):
         return [((name, False), value) for name, value in zip(node._fields, node)], lambda values: type(node)(*values)
     if isinstance(node, (list, tuple)) and node:
-        sequence = type(node) if type(node) in (list, tuple) else list
+        sequence = tuple if isinstance(node, tuple) else list
         return [((str(i), True), value) for i, value in enumerate(node)], lambda values: sequence(values)
     by_jax = _children_by_jax(node)
     return _children_of_mapping(node) if by_jax is None and isinstance(node, Mapping) and node else by_jax
@@ -115,13 +134,16 @@ def _key_of_jax(keys: tuple[Any, ...]) -> tuple[str, bool]:
 @dataclass
 class Stored:
     """A tree as it is saved: arrays by name, and the rest as text. document: leaves [path, type, nothing stored, shape written at once], with
-    shardings, texts, and which arrays are random keys; as the format "orbax" keeps it, and as state/shardwright.tree.json says it elsewhere."""
+    shardings, texts, and which arrays are random keys; as the format "orbax" keeps it, and as state/shardwright.tree.json says it elsewhere.
+    kinds: what that has no words for, in state/shardwright.tree.json always: tuples, keys that are numbers, and which arrays are PyTorch's."""
 
     sources: list[Source] = field(default_factory=list)
     leaves: list[Any] = field(default_factory=list)
     strings: dict[str, str] = field(default_factory=dict)
     random_keys: dict[str, str] = field(default_factory=dict)
     sharding: dict[str, str] = field(default_factory=dict)
+    containers: list[Any] = field(default_factory=list)
+    torch: list[str] = field(default_factory=list)
     only_jax: bool = True  # nothing can write to any of the arrays
     any_jax: bool = False
 
@@ -130,15 +152,36 @@ class Stored:
         parts = {"leaves": self.leaves, "sharding": self.sharding, "strings": self.strings, "random_keys": self.random_keys}
         return {name: part for name, part in parts.items() if part or name == "leaves"}
 
+    @property
+    def kinds(self) -> dict[str, Any]:
+        parts = {"containers": self.containers, "torch": self.torch}
+        return {name: part for name, part in parts.items() if part}
+
 
 def stored_of(tree: Any) -> Stored:
     """What there is to save. Values are neither copied nor read. Errors name the leaf."""
     leaves, _ = flatten(tree)
     out = Stored()
     for leaf in leaves:
-        path = [[key] if sequence else key for key, sequence in leaf.path]
-        _store(leaf.name, path, leaf.value, out)
+        _store(leaf.name, _written(leaf.path), leaf.value, out)
+    _note_containers(tree, (), out.containers)
     return out
+
+
+def _written(path: Path) -> list[Any]:
+    return [[key] if sequence else key for key, sequence in path]
+
+
+def _note_containers(node: Any, path: Path, out: list[Any]) -> None:
+    """[path, "tuple"], [path, "named", type, fields], [path, "keys", keys]: of those that are neither lists nor dicts whose keys are text."""
+    if isinstance(node, tuple) and hasattr(node, "_fields"):
+        out.append([_written(path), "named", f"{type(node).__module__}:{type(node).__qualname__}", list(node._fields)])
+    elif isinstance(node, tuple):
+        out.append([_written(path), "tuple"])
+    elif isinstance(node, Mapping) and any(isinstance(key, int) for key in node):
+        out.append([_written(path), "keys", [int(key) if isinstance(key, int) else key for key in node]])
+    for key, child in (_children(node) or ((), None))[0]:
+        _note_containers(child, (*path, key), out)
 
 
 def _store(name: str, path: list[Any], value: Any, out: Stored) -> None:
@@ -146,6 +189,8 @@ def _store(name: str, path: list[Any], value: Any, out: Stored) -> None:
         out.leaves.append([path, "None", True])
     elif isinstance(value, str):
         out.leaves.append([path, "string", False])
+        if not is_unicode(value):
+            raise InvalidArgumentError("a text has half a surrogate pair, which no file can hold", tensor=name, found=ascii(value)[:80])
         out.strings[name] = value
     elif isinstance(value, (dict, list, tuple)) and len(value) == 0:
         kind = "Dict" if isinstance(value, dict) else "List" if isinstance(value, list) else "Tuple"
@@ -159,6 +204,8 @@ def _store(name: str, path: list[Any], value: Any, out: Stored) -> None:
         out.sources.append(source_of(name, value))
         out.leaves.append([path, "np.ndarray", False])
         out.only_jax = False
+        if is_torch(value):
+            out.torch.append(name)
 
 
 def _scalar(name: str, value: Any) -> Array:
@@ -173,6 +220,12 @@ def is_jax(value: Any) -> bool:
     """A jax.Array, without importing JAX."""
     jax = sys.modules.get("jax")
     return jax is not None and isinstance(value, jax.Array)
+
+
+def is_torch(value: Any) -> bool:
+    """A torch.Tensor, without importing PyTorch."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(value, torch.Tensor)
 
 
 def is_random_key(value: Any) -> bool:
@@ -233,24 +286,92 @@ class Note:
     has_array: bool
     text: str | None
     random_key: str | None
+    torch: bool = False
 
     @property
     def name(self) -> str:
         return ".".join(key for key, _ in self.path)
 
 
-def notes_of(document: Mapping[str, Any]) -> list[Note]:
-    """CorruptError for what is no such document."""
-    strings, keys = document.get("strings", {}), document.get("random_keys", {})
-    notes = []
+@dataclass(frozen=True)
+class Noted:
+    """A stored tree: its leaves, and what its containers are, by their paths."""
+
+    notes: list[Note]
+    containers: Mapping[Path, Container] = field(default_factory=dict)
+
+    def tree(self, arrays: Mapping[str, Any], at: Path = ()) -> Any:
+        """What was saved at a path, of arrays by name."""
+        below = [(note.path[len(at):], value_of(note, arrays.get(note.name))) for note in self.below(at)]
+        return _unflatten(below, at, self.containers)
+
+    def below(self, at: Path) -> list[Note]:
+        return [note for note in self.notes if note.path[:len(at)] == at]
+
+
+@dataclass(frozen=True)
+class Container:
+    """A tuple (keys: its fields, if it is a named one of that type), or a dict whose keys are not all text."""
+
+    kind: str
+    type: str
+    keys: tuple[Any, ...]
+
+    def of(self, children: Mapping[str, Any]) -> Any:
+        """CorruptError when those are others."""
+        keys = tuple(map(str, range(len(children)))) if self.kind == "tuple" else self.keys
+        if {str(key) for key in keys} != set(children) or len(keys) != len(children):
+            raise CorruptError("the note of a tree does not fit its leaves", found=", ".join(children), expected=", ".join(map(str, keys)))
+        values = [children[str(key)] for key in keys]
+        return tuple(values) if self.kind == "tuple" else _named(self.type, self.keys, values) if self.kind == "named" else dict(zip(keys, values))
+
+
+def _named(name: str, fields: tuple[str, ...], values: list[Any]) -> Any:
+    """Of the class that was saved where it is loaded, or of one like it: nothing is imported because a file says so."""
+    module, _, path = name.partition(":")
+    found: Any = sys.modules.get(module)
+    for part in path.split("."):
+        found = getattr(found, part, None)
+    if not (isinstance(found, type) and issubclass(found, tuple) and getattr(found, "_fields", None) == fields):
+        found = namedtuple(_last_part(name), fields, rename=True)  # type: ignore[misc]
+    return found._make(values)
+
+
+def _last_part(name: str) -> str:
+    return name.rpartition(":")[2].rpartition(".")[2]
+
+
+def noted_of(document: Mapping[str, Any], kinds: Mapping[str, Any]) -> Noted:
+    """CorruptError for what are no such documents."""
     try:
+        strings, keys, torch = document.get("strings", {}), document.get("random_keys", {}), set(kinds.get("torch", ()))
+        notes = []
         for path, kind, skipped, *_ in document["leaves"]:
-            keyed = tuple((key[0], True) if isinstance(key, list) else (key, False) for key in path)
+            keyed = _read_path(path)
             name = ".".join(key for key, _ in keyed)
-            notes.append(Note(keyed, kind, not skipped and kind != "string", strings.get(name), keys.get(name)))
+            notes.append(Note(keyed, kind, not skipped and kind != "string", strings.get(name), keys.get(name), name in torch))
+        containers = {_read_path(path): _container_of(kind, *more) for path, kind, *more in kinds.get("containers", ())}
     except (TypeError, ValueError, KeyError, IndexError, AttributeError) as error:
         raise CorruptError("the note of a tree cannot be read", found=f"{type(error).__name__}: {error}") from None
-    return notes
+    return Noted(notes, containers)
+
+
+def _read_path(path: list[Any]) -> Path:
+    return tuple((key[0], True) if isinstance(key, list) else (key, False) for key in path)
+
+
+def _container_of(kind: str, *more: Any) -> Container:
+    """ValueError, or whatever else is raised, for what is none."""
+    if kind == "tuple":
+        return Container(kind, "", ())
+    if kind == "named":
+        name, fields = more
+        namedtuple(_last_part(name), fields, rename=True)  # whether they can be
+        return Container(kind, name, tuple(fields))
+    (keys,) = more
+    if kind != "keys" or not all(isinstance(key, (int, str)) for key in keys):
+        raise ValueError(kind)
+    return Container(kind, "", tuple(keys))
 
 
 def value_of(note: Note, array: Any) -> Any:
@@ -267,14 +388,17 @@ def value_of(note: Note, array: Any) -> Any:
     return array
 
 
-def unflatten(pairs: list[tuple[Path, Any]]) -> Any:
-    """A tree of dicts and lists. A sequence of which not all are there is a dict."""
+def _unflatten(pairs: list[tuple[Path, Any]], at: Path, containers: Mapping[Path, Container]) -> Any:
+    """Where nothing is said of a container it is a dict, or a list if its keys count items. A sequence of which not all are there is a dict."""
+    container = containers.get(at)
     if len(pairs) == 1 and not pairs[0][0]:
-        return pairs[0][1]
+        return pairs[0][1] if container is None else container.of({})
     groups: dict[tuple[str, bool], list[tuple[Path, Any]]] = {}
     for path, value in pairs:
         groups.setdefault(path[0], []).append((path[1:], value))
-    children = {key: unflatten(inner) for key, inner in groups.items()}
+    children = {key: _unflatten(inner, (*at, key), containers) for key, inner in groups.items()}
+    if container is not None:
+        return container.of({key: value for (key, _), value in children.items()})
     wanted = [(str(i), True) for i in range(len(children))]
     if children and all(key in children for key in wanted):
         return [children[key] for key in wanted]

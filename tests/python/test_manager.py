@@ -27,20 +27,19 @@ def root(tmp_path):
 
 def tree(scale=1.0) -> dict:
     return {"w": np.arange(12.0, dtype="f4").reshape(3, 4) * np.float32(scale), "layers": [np.full(4, scale, ml_dtypes.bfloat16), {"b": np.arange(3)}],
-            "optimizer": Moments(np.ones(2) * scale, np.zeros(3, "i4")), "step": 3, "rate": 0.5, "ready": True, "f16": np.float16(2), "note": "text",
+            "optimizer": Moments(np.ones(2) * scale, (np.zeros(3, "i4"), ())), "by number": {10: 1.5, 2: {0: [np.ones(1)]}, "x": None}, "step": 3, "rate": 0.5, "ready": True, "f16": np.float16(2), "note": "text",
             "none": None, "empty": {}, "no list": [], "transposed": np.arange(6.0).reshape(2, 3).T}
 
 
 def same(found, expected):
-    assert type(found) is type(expected) or isinstance(expected, tuple), (found, expected)
+    assert type(found) is type(expected), (found, expected)
     if isinstance(expected, dict):
-        assert sorted(found) == sorted(expected)
+        assert set(found) == set(expected) and len(found) == len(expected)
         for name in expected:
             same(found[name], expected[name])
     elif isinstance(expected, (list, tuple)):
-        values = found.values() if isinstance(found, dict) else found
         assert len(found) == len(expected)
-        for a, b in zip(values, expected):
+        for a, b in zip(found, expected):
             same(a, b)
     elif isinstance(expected, np.ndarray):
         assert found.dtype == expected.dtype and found.shape == expected.shape and found.tobytes() == expected.tobytes()
@@ -56,7 +55,8 @@ def test_trees_come_back(root, format):
         same(manager.restore(), tree(2))
         restored = manager.restore(5, target=tree(), verify=True)
         same(restored, tree(2))
-        assert type(restored["optimizer"]) is Moments
+        same(manager.restore(5, target=...), tree(2))
+        assert list(restored["by number"]) == [10, 2, "x"]
         assert manager.metadata() == {"args": [1, {"a": None}]} and manager.metrics() == {"loss": 0.25}
         assert manager.iterator_state() == {"at": 7}
     assert sorted(p.name for p in (root / "5").iterdir()) == sorted(
@@ -128,6 +128,104 @@ def test_a_target_is_checked_whole_before_anything_is_read(root):
         assert part["b"].dtype == np.float64 and part["c"] == "text" and part["d"].tolist() == [1]
         with pytest.raises(shardwright.InvalidArgumentError, match="missing"):
             manager.restore(target={"e": np.ones(1)}, partial=True)
+
+
+def test_numbers_text_and_none_come_back_as_they_were_saved(root):
+    saved = {"best": 0.37, "rate": 1e-3, "n": 2**53 + 1, "negative": -0.9, "text": "cosine", "none": None, "single": np.array(0.37, "f4"), "count": np.array(7)}
+    with CheckpointManager(root) as manager:
+        manager.save(1, saved)
+        manager.wait()
+        for target in ({"best": 0, "rate": 1, "n": 0.0, "negative": False, "text": None, "none": 5, "single": 0, "count": 0.0},
+                       {"best": None, "rate": "", "n": True, "negative": 1, "text": 3, "none": "", "single": 1.0, "count": False}):
+            found = manager.restore(target=target)
+            same(found, {**saved, "single": float(np.float32(0.37)), "count": 7})
+        with pytest.raises(shardwright.InvalidArgumentError, match="does not fit") as raised:
+            manager.restore(target={**saved, "none": np.ones(1), "text": np.float32, "n": len, "single": None})
+        assert raised.value.context == (
+            "'n' is builtin_function_or_method in the target, which is no array and no value",
+            "'text' is float32 in the target, which is no array and no value", "different: 'none' is a None in the checkpoint, ndarray in the target",
+            "different: 'single' is an array in the checkpoint, NoneType in the target")
+
+
+def test_what_the_target_leaves_open(root):
+    with CheckpointManager(root) as manager:
+        manager.save(1, {"a": {"x": np.ones(2), 3: [np.zeros(1), (1, "t")]}, "b": [np.ones(1)]})
+        manager.wait()
+        whole = manager.restore()
+        for target in ({}, ..., {"a": {}, "b": []}, {"a": ..., "b": [...]}, {"a": {"x": np.ones(2), 3: ()}, "b": ()}):
+            same(manager.restore(target=target), whole)
+        same(manager.restore(target={"a": {3: [..., ()]}}, partial=True), {"a": {3: whole["a"][3]}})
+        with pytest.raises(shardwright.InvalidArgumentError) as raised:
+            manager.restore(target={"a": [], "b": {}, "c": {}})
+        assert raised.value.context == ("different: 'a' is a dict in the checkpoint, list in the target",
+                                        "different: 'b' is a sequence in the checkpoint, dict in the target", "missing in the checkpoint: 'c'")
+
+
+def test_named_tuples_whose_class_is_not_there(root):
+    with CheckpointManager(root) as manager:
+        manager.save(1, {"state": collections.namedtuple("Elsewhere", "mu nu")(np.ones(1), 2)})
+        manager.wait()
+        found = manager.restore()["state"]
+        assert type(found).__name__ == "Elsewhere" and found._fields == ("mu", "nu") and found.nu == 2 and isinstance(found, tuple)
+        note = root / "1" / "state" / "shardwright.tree.json"
+        note.write_text(note.read_text().replace('"nu"', '"xi"'))
+        with pytest.raises(shardwright.CorruptError, match="does not fit its leaves"):
+            manager.restore()
+
+
+@pytest.mark.parametrize("target", ["state", "partly", "open", "none"])
+def test_adam_of_pytorch_goes_on_bit_for_bit(root, target):
+    torch = pytest.importorskip("torch")
+
+    def training():
+        torch.manual_seed(1)
+        model = torch.nn.Linear(4, 3)
+        return model, torch.optim.AdamW(model.parameters(), lr=0.01)
+
+    def train(model, optimizer, steps):
+        for step in steps:
+            optimizer.zero_grad()
+            model(torch.full((2, 4), 1.0 + step)).square().sum().backward()
+            optimizer.step()
+    model, optimizer = training()
+    train(model, optimizer, range(3))
+    with CheckpointManager(root) as manager:
+        manager.save(1, {"model": model.state_dict(), "optimizer": optimizer.state_dict()})
+    train(model, optimizer, range(3, 6))
+    again, fresh = training()
+    with CheckpointManager(root) as manager:
+        if target == "none":
+            state = manager.restore()
+            assert list(state["optimizer"]["state"]) == [0, 1] and state["optimizer"]["param_groups"][0]["betas"] == (0.9, 0.999)
+            return
+        wanted = {"model": again.state_dict(), "optimizer": ... if target == "open" else fresh.state_dict()}
+        state = manager.restore(target=wanted, partial=target == "partly")
+    again.load_state_dict(state["model"])
+    fresh.load_state_dict(state["optimizer"])
+    train(again, fresh, range(3, 6))
+    for name, value in model.state_dict().items():
+        assert torch.equal(again.state_dict()[name], value), name
+
+
+@pytest.mark.parametrize("tree, said", [({"a": {"\udc80": 1}}, "surrogate"), ({"a": ["\udc80"]}, "surrogate"), ({"a": {(1, 2): 1}}, "'a'")])
+def test_trees_that_cannot_be_saved_are_said_with_their_place(root, tree, said):
+    with CheckpointManager(root) as manager:
+        with pytest.raises(shardwright.Error, match="in tensor|a") as raised:
+            manager.save(1, tree)
+        assert said in str(raised.value) and "a" in raised.value.tensor
+
+
+def test_trees_that_do_not_end(root):
+    ring, deep = {}, {}
+    ring["again"] = ring
+    inner = deep
+    for _ in range(3000):
+        inner["k"] = inner = {}
+    with CheckpointManager(root) as manager:
+        for endless, begins in ((ring, "again.again."), (deep, "k.k.")):
+            with pytest.raises(shardwright.InvalidArgumentError, match="levels, or holds itself") as raised:
+                manager.save(1, {"t": endless})
+            assert raised.value.tensor.startswith("t." + begins)
 
 
 def test_two_leaves_of_one_name_are_refused(root):
@@ -233,10 +331,46 @@ def test_any_predicate(root):
 
 @pytest.mark.parametrize("rule", [{"max_to_keep": 0}, {"keep_last": 0}, {"keep_every": 0}, {"keep_interval": 0}, {"keep_best": 0, "best_metric": "a"},
                                   {"keep_best": 1}, {"max_to_keep": -1}, {"max_to_keep": True}, {"hold": "tight"}, {"second": "x"}, {"lower": "y"},
-                                  {"best_mode": "auto"}, {"prefix": "a/b"}, {"digits": 99}])
+                                  {"best_mode": "auto"}, {"prefix": "a/b"}, {"digits": 99}, {"keep_last": 1.5}, {"keep_every": "3"},
+                                  {"keep_interval": float("nan")}, {"keep_interval": float("inf")}, {"keep_interval": 1e30}, {"keep_if": 3},
+                                  {"format": "zarr"}, {"format": "x"}, {"item": ""}, {"item": "a/b"}, {"item": "metrics"}, {"item": "commit_success.txt"}])
 def test_rules_that_cannot_be_meant(root, rule):
     with pytest.raises(shardwright.InvalidArgumentError):
         CheckpointManager(root, **rule)
+
+
+@pytest.mark.parametrize("directory", ["", b"/tmp/run", None, 3, "gs://bucket/run", pathlib.Path("s3://bucket/run"), "~/run", "a\0b"])
+def test_what_is_no_directory(directory):
+    with pytest.raises((shardwright.InvalidArgumentError, shardwright.UnsupportedError), match=r"director|expanded"):
+        CheckpointManager(directory)
+
+
+@pytest.mark.parametrize("given, said", [
+    ({"metrics": {"fine": 1, "l": None}}, "the metric 'l'"), ({"metrics": {"l": np.ones(2)}}, "the metric 'l'"), ({"metrics": {"l": "1"}}, "the metric 'l'"),
+    ({"metrics": [1]}, "metrics are"), ({"metadata": [1]}, "metadata is a dict"), ({"metadata": {"a": 2**100}}, "too large"),
+    ({"metadata": {"a": {1: 2}}}, "no text"), ({"metadata": {"a": "\udc80"}}, "surrogate"), ({"metadata": {"a": float("nan")}}, "not JSON"),
+    ({"iterator_state": {1: 2}}, "no text"), ({"iterator_state": "\udc80"}, "no Unicode"), ({"iterator_state": object()}, "not JSON"),
+    ({"items": {"commit_success.txt": {"a": 1}}}, "called so"), ({"items": {"_CHECKPOINT_METADATA": {"a": 1}}}, "called so"),
+    ({"items": {"shardwright.manifest.json": {"a": 1}}}, "called so"), ({"items": {"a": "text"}}, "'a' is no tree"), ({"items": [1]}, "dict of trees")])
+def test_what_a_step_cannot_say(root, given, said):
+    with CheckpointManager(root) as manager:
+        with pytest.raises(shardwright.InvalidArgumentError, match=said):
+            manager.save(1, {"a": np.ones(1)}, **given)
+        assert manager.latest() is None
+
+
+def test_facts_come_back_as_they_were(root):
+    states = ['{"a": 1}', b'{"a": 1}', b"\xff\0", "", b"", {"a": [1, None]}, [2], 0, False, "text"]
+    metrics = {"up": float("inf"), "down": -float("inf"), "one": 1.5}
+    with CheckpointManager(root) as manager:
+        for step, state in enumerate(states):
+            manager.save(step, {"a": np.ones(1)}, iterator_state=state, metrics=metrics, metadata={"n": 2**64 - 1, "m": -2**63}, items={"more": {1: ("x",)}})
+        manager.wait()
+        for step, state in enumerate(states):
+            same(manager.iterator_state(step), state)
+        assert manager.metrics() == metrics and manager.metadata() == {"n": 2**64 - 1, "m": -2**63}
+        assert manager.iterator_state(1, every=True) == [states[1]]
+        assert manager.restore(item="more") == {1: ("x",)}
 
 
 def test_never_silently(root):
@@ -288,7 +422,7 @@ def test_questions_without_an_answer(root):
 
 def test_iterators_of_another_number_of_processes(root):
     with CheckpointManager(root) as manager:
-        manager.save(1, {"a": np.ones(1)}, iterator_state=b'{"at": 3}')
+        manager.save(1, {"a": np.ones(1)}, iterator_state={"at": 3})
         manager.wait()
         assert manager.iterator_state() == {"at": 3}
         (root / "1" / "shardwright.manifest.json").unlink()  # which names every file

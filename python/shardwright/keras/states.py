@@ -15,7 +15,7 @@ import keras
 
 from ..checkpoint import Checkpoint
 from ..errors import CorruptError, Error, InvalidArgumentError, NotFoundError
-from ..manager import CheckpointManager, StepInfo
+from ..manager import CheckpointManager, StepInfo, root_of
 from ..memory import DEFAULT_MEMORY, size
 from ..progress import Progress, reporting
 from ..tree import Note
@@ -78,7 +78,7 @@ class Restored:
 @contextmanager
 def step_of(path: str | os.PathLike[str], step: int | str | None, **options: Any) -> Iterator[tuple[CheckpointManager, StepInfo]]:
     """path: of a run, or of one of its steps. step: a number, "latest", "best:<metric>" or "best:<metric>:max"; None: the latest."""
-    root = os.path.abspath(os.fspath(path))
+    root = root_of(path)
     if is_step(root):
         if step is not None:
             raise InvalidArgumentError("the path is that of a step, which has no further steps", path=root, found=f"step={step!r}")
@@ -135,8 +135,8 @@ def restore_step(model: Any, manager: CheckpointManager, info: StepInfo, optimiz
                  verify: bool = False, free_first: bool = False, memory: int | str = DEFAULT_MEMORY, threads: int = 0,
                  progress: Progress | str = "auto") -> Restored:
     begun = time.perf_counter()
-    with manager.opened(info.step, verify=verify) as (checkpoint, notes):
-        found = _Matching(model, _stored(checkpoint, notes), optimizer)
+    with manager.opened(info.step, verify=verify) as (checkpoint, noted):
+        found = _Matching(model, _stored(checkpoint, noted.notes), optimizer)
         if found.problems and not skip_mismatch:
             raise MismatchError(f"{len(found.problems)} variables of step {info.step} and of the model do not fit each other; nothing was changed",
                                 problems=found.problems, path=checkpoint.path, hint=found.hint)
