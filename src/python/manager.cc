@@ -228,7 +228,7 @@ void bind_manager(nb::module_& module) {
             PruneOptions options;
             options.age = std::chrono::seconds(static_cast<int64_t>(seconds));
             options.dry_run = dry_run;
-            return leftovers_of(freely([&] { return prune_steps(manager.root(), manager.names(), options); }));
+            return leftovers_of(freely([&] { return manager.prune(options); }));
           },
           "seconds"_a, "dry_run"_a,
           nb::sig("def prune(self, seconds: float, dry_run: bool) -> list[tuple[str, str, bool, int]]"));

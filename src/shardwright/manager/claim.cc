@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <filesystem>
@@ -28,10 +29,17 @@ constexpr milliseconds kPause{50};
 struct Held {
   std::mutex mutex;
   std::set<std::string> paths;
+  const pid_t process = ::getpid();
 };
+/// A fork has none of its parent's, nor the use of a mutex that the parent may have had locked. Outlives managers that end with the process.
 Held& held() {
-  static Held* const all = new Held();  // outlives managers that end with the process
-  return *all;
+  static std::atomic<Held*> all{new Held()};
+  Held* known = all;
+  if (known->process == ::getpid()) return *known;
+  auto* own = new Held();
+  if (all.compare_exchange_strong(known, own)) return *own;
+  delete own;  // another thread was first
+  return *known;
 }
 
 std::string host_and_process() {
@@ -96,6 +104,21 @@ Result<std::unique_ptr<Claim>> Claim::take(const std::string& root, milliseconds
     if (steady_clock::now() >= deadline) return taken(path, holder_of(file.get()));
     if (locked == Locked::kHeld) std::this_thread::sleep_for(kPause);
   }
+}
+
+std::optional<bool> Claim::is_held(const std::string& root) {
+  std::error_code error;
+  std::string path = fmt::format("{}/{}", std::filesystem::canonical(root, error).string(), kWriter);
+  if (error) return std::nullopt;
+  std::lock_guard guard(held().mutex);
+  if (held().paths.contains(path)) return true;  // opening the file would end that lock
+  FileHandle file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  if (!file) return errno == ENOENT ? std::optional(false) : std::nullopt;
+  struct flock whole{};
+  whole.l_type = F_WRLCK;
+  whole.l_whence = SEEK_SET;
+  if (::fcntl(file.get(), F_GETLK, &whole) != 0) return std::nullopt;
+  return whole.l_type != F_UNLCK;
 }
 
 Claim::~Claim() {

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "shardwright/base/result.h"
@@ -15,6 +16,8 @@ class Claim {
  public:
   /// Makes the file; the root must be there. patience: for one who has it in passing. Errors: kUnavailable, naming who has it; of the system.
   static Result<std::unique_ptr<Claim>> take(const std::string& root, std::chrono::milliseconds patience);
+  /// Whether a living manager has it. nullopt: nobody can tell, as where there are no locks. Makes nothing.
+  static std::optional<bool> is_held(const std::string& root);
   ~Claim();
   Claim(const Claim&) = delete;
   Claim& operator=(const Claim&) = delete;

@@ -61,7 +61,7 @@ Status CheckpointManager::prepare_root() {
   if (!any) return {};
   auto claim = Claim::take(root_, {});
   if (!claim.ok()) return {};  // who writes here clears up, or nobody can
-  auto pruned = prune_steps(root_, options_.names, {.branches = false, .broken = false});
+  auto pruned = prune_steps(root_, options_.names, {.branches = false, .broken = false, .claimed = true});
   return pruned.ok() ? Status() : Status(pruned.error());
 }
 
@@ -105,6 +105,11 @@ Status CheckpointManager::close() {
   snapshot_.release();
   claim_.reset();
   return status;
+}
+
+Result<std::vector<Leftover>> CheckpointManager::prune(PruneOptions options) {
+  options.claimed = claim_ != nullptr;
+  return prune_steps(root_, options_.names, options);
 }
 
 Status CheckpointManager::check_root(const Request& request) {

@@ -75,6 +75,8 @@ class CheckpointManager {
 
   Result<std::vector<Step>> steps() const { return list_steps(root_, options_.names); }
   Result<std::optional<Step>> latest() const { return latest_step(root_, options_.names); }
+  /// prune_steps(), by the one that may have the claim.
+  Result<std::vector<Leftover>> prune(PruneOptions options);
   const std::string& root() const { return root_; }
   const StepNames& names() const { return options_.names; }
   int ranks() const { return comm_->size(); }

@@ -1,6 +1,7 @@
 // Is a directory a whole step.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "shardwright/engine/manifest.h"
@@ -8,6 +9,8 @@
 #include "shardwright/format/orbax_metadata.h"
 #include "shardwright/manager/step_files.h"
 #include "shardwright/manager/steps.h"
+#include "shardwright/manager/tree_files.h"
+#include "shardwright/store/directory.h"
 #include "shardwright/store/ocdbt_format.h"
 
 namespace shardwright {
@@ -23,25 +26,41 @@ bool is_there(const fs::path& path) {
 /// What Keras calls the state of a model. Its configuration lies beside it, an item too.
 constexpr std::string_view kKerasItem = "pytree";
 
-StepProof broken(std::string text) { return {false, std::move(text)}; }
+StepProof broken(std::string text) { return {false, std::move(text), {}}; }
+
+StepProof unknown(Error why) { return {false, "nobody can tell: " + why.text(), std::move(why)}; }
+
+/// Whether an error says what is there; others say that it could not be looked at.
+bool says_what_is_there(Code code) {
+  return code == Code::kCorrupt || code == Code::kNotFound || code == Code::kUnsupported ||
+         code == Code::kInvalidArgument;
+}
+
+StepProof judge(const std::string& text, Error why) {
+  if (!says_what_is_there(why.code)) return unknown(std::move(why));
+  return broken(text + why.text());
+}
 
 /// By the list of files in a manifest of ours; nullopt when there is none.
 std::optional<StepProof> prove_by_manifest(const fs::path& directory) {
   auto read = read_step_manifest(directory.string());
-  if (!read.ok()) return broken("its manifest cannot be read: " + read.error().text());
+  if (!read.ok()) return judge("its manifest cannot be read: ", read.error());
   if (!*read) return std::nullopt;
   for (const auto& [file, size] : (*read)->files) {
     std::error_code error;
     auto there = fs::file_size(directory / file, error);
+    if (error && !detail::means_missing(error.value()))
+      return unknown(errno_error(error.value(), "cannot look at", (directory / file).string()));
     if (error) return broken(fmt::format("'{}' is missing", file));
     if (there != size) return broken(fmt::format("'{}' has {} bytes, not {}", file, there, size));
   }
-  return StepProof{true, fmt::format("all {} files of its manifest", (*read)->files.size())};
+  return StepProof{true, fmt::format("all {} files of its manifest", (*read)->files.size()), {}};
 }
+
+bool is_item(const fs::path& path) { return is_there(path / kOrbaxTree) || is_there(path / kOcdbtManifest); }
 
 /// Trees of arrays in it: itself, or items.
 std::vector<fs::path> items_in(const fs::path& directory) {
-  auto is_item = [](const fs::path& path) { return is_there(path / kOrbaxTree) || is_there(path / kOcdbtManifest); };
   if (is_item(directory)) return {directory};
   std::vector<fs::path> items;
   std::error_code error;
@@ -76,30 +95,46 @@ Result<std::string> tensors_of_step(const std::string& path, const std::string& 
   return path;
 }
 
+Marks marks_of(const std::string& path) {
+  fs::path directory(path);
+  std::error_code error;
+  if (!fs::is_directory(directory, error)) return Marks::kNone;
+  if (is_there(directory / kManifestName) || is_there(directory / kOrbaxCommit)) return Marks::kFinished;
+  auto facts = read_step_metadata(path);
+  if (facts.ok() && facts->committed) return Marks::kFinished;
+  if (is_there(directory / kOrbaxStep) || !items_in(directory).empty()) return Marks::kBegun;
+  auto entries = detail::names_in(path);
+  if (!entries.ok()) return Marks::kNone;
+  if (entries->empty()) return Marks::kEmpty;
+  bool temporary =
+      std::ranges::any_of(*entries, [](const std::string& name) { return name.find(kTemporarySuffix) != name.npos; });
+  return temporary ? Marks::kBegun : Marks::kNone;
+}
+
 StepProof prove_step(const std::string& path) {
   fs::path directory(path);
+  // First: what follows takes what it cannot look at for missing.
+  if (auto tree = detail::look_at_tree(path); tree.trouble) return unknown(std::move(*tree.trouble));
   if (auto proof = prove_by_manifest(directory)) return *proof;
-  std::error_code error;
-  bool empty = true;
-  for (const auto& entry : fs::directory_iterator(directory, error)) {
-    empty = false;
-    auto name = entry.path().filename().string();
+  auto entries = detail::names_in(path);
+  if (!entries.ok()) return unknown(entries.error());
+  if (entries->empty()) return broken("it is empty");
+  for (const auto& name : *entries)
     if (name.find(kTemporarySuffix) != name.npos) return broken(fmt::format("'{}' was never finished", name));
-  }
-  if (error) return broken("it cannot be read");
-  if (empty) return broken("it is empty");
   auto facts = read_step_metadata(path);
-  if (!facts.ok()) return broken("its metadata cannot be read: " + facts.error().text());
+  if (!facts.ok()) return judge("its metadata cannot be read: ", facts.error());
   bool marked = is_there(directory / kOrbaxCommit) || facts->committed;
   if (facts->present && !marked) return broken("it was never committed");
   auto items = items_in(directory);
   if (!marked && items.empty()) return broken("there is no checkpoint in it");
   for (const auto& item : items) {
     auto opened = open_checkpoint(item.string());
-    if (!opened.ok()) return broken(opened.error().text());
+    if (!opened.ok()) return judge("", opened.error());
   }
-  return {true, fmt::format("committed, and {} of it opened",
-                            items.size() == 1 ? "the tree" : fmt::format("{} trees", items.size()))};
+  return {true,
+          fmt::format("committed, and {} of it opened",
+                      items.size() == 1 ? "the tree" : fmt::format("{} trees", items.size())),
+          {}};
 }
 
 }  // namespace shardwright

@@ -49,16 +49,16 @@ Result<StepMetadata> read_step_metadata(const std::string& directory) {
   return out;
 }
 
-std::map<std::string, double> read_step_metrics(const std::string& directory) {
+Result<std::map<std::string, double>> read_step_metrics(const std::string& directory) {
   std::map<std::string, double> out;
-  auto text = read_text(directory, kMetricsFile);
-  if (!text.ok() || !*text) return out;
+  SHARDWRIGHT_ASSIGN(auto text, read_text(directory, kMetricsFile));
+  if (!text) return out;
   // As Python writes them, though JSON has no such numbers.
   constexpr std::pair<const char*, const char*> kWords[] = {
       {"NaN", "null"}, {"-Infinity", "-1.7976931348623157e308"}, {"Infinity", "1.7976931348623157e308"}};
   for (const auto& [word, number] : kWords)
-    for (std::string before : {": ", ":"}) replace_all(**text, before + word, before + number);
-  auto json = parse_json(**text);
+    for (std::string before : {": ", ":"}) replace_all(*text, before + word, before + number);
+  auto json = parse_json(*text);
   if (!json.ok() || !json->is_object()) return out;
   for (const auto& [name, value] : json->items())
     if (value.is_number()) out[name] = value.get<double>();

@@ -23,8 +23,8 @@ struct StepMetadata {
   Json custom = Json::object();
 };
 Result<StepMetadata> read_step_metadata(const std::string& directory);
-/// `metrics/metrics`: its numbers; empty when there is none, or it cannot be read.
-std::map<std::string, double> read_step_metrics(const std::string& directory);
+/// `metrics/metrics`: its numbers; empty when there is none, or it is no JSON.
+Result<std::map<std::string, double>> read_step_metrics(const std::string& directory);
 
 /// What our manifest of a step says: sizes of all files but itself and the mark that comes after it, and checksums of what items store.
 ///

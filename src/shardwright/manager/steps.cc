@@ -8,7 +8,9 @@
 #include <charconv>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <random>
+#include <tuple>
 
 #include "shardwright/manager/step_files.h"
 #include "shardwright/manager/tree_files.h"
@@ -19,14 +21,34 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Any prefix, any padding: "ckpt_000005" is step 5.
-std::optional<uint64_t> step_of_any(std::string_view name) {
-  if (name.empty() || name[0] == '.') return std::nullopt;
+/// The names that "ckpt_000005" may be one of: without padding, and padded to so many digits.
+std::vector<StepNames> names_like(std::string_view name) {
+  if (name.empty() || name[0] == '.') return {};
   size_t digits = name.find_last_not_of("0123456789") + 1;
-  if (digits == name.size() || (digits > 0 && name[digits - 1] != '_') || digits == 1) return std::nullopt;
-  uint64_t step = 0;
-  auto [end, problem] = std::from_chars(name.data() + digits, name.data() + name.size(), step);
-  return problem == std::errc() ? std::optional(step) : std::nullopt;
+  bool plain = digits == 0, prefixed = digits > 1 && name[digits - 1] == '_';
+  if (digits == name.size() || !(plain || prefixed)) return {};
+  std::vector<StepNames> out;
+  std::string prefix(name.substr(0, plain ? 0 : digits - 1));
+  for (int padded : {0, static_cast<int>(std::min<size_t>(name.size() - digits, 99))}) {
+    StepNames names{prefix, padded};
+    if (names.check().ok() && names.step_of(name)) out.push_back(std::move(names));
+  }
+  return out;
+}
+
+/// A directory, or something of which nobody can tell. What is not there, a link to nothing and one in a circle are none.
+bool may_be_directory(const std::string& path) {
+  struct stat info;
+  if (::stat(path.c_str(), &info) == 0) return S_ISDIR(info.st_mode);
+  return !detail::means_missing(errno) && errno != ELOOP;
+}
+
+/// What the rules go by is unknown: they must not judge it.
+void doubt(Step& step, Error why) {
+  if (!step.complete) return;
+  step.complete = false;
+  step.proof = "nobody can tell: " + why.text();
+  step.trouble = std::move(why);
 }
 
 Step look_at_step(const std::string& root, uint64_t number, const std::string& name) {
@@ -37,6 +59,7 @@ Step look_at_step(const std::string& root, uint64_t number, const std::string& n
   auto proof = prove_step(directory);
   step.complete = proof.complete;
   step.proof = std::move(proof.text);
+  step.trouble = std::move(proof.trouble);
   auto files = detail::look_at_tree(directory);
   step.bytes = files.bytes;
   step.shared_bytes = files.shared_bytes;
@@ -46,9 +69,16 @@ Step look_at_step(const std::string& root, uint64_t number, const std::string& n
     if (metadata->commit_ns != 0) step.facts.time_ns = metadata->commit_ns;
     step.metadata = std::move(metadata->custom);
   }
-  step.facts.metrics = read_step_metrics(directory);
+  auto metrics = read_step_metrics(directory);
+  if (metrics.ok()) {
+    step.facts.metrics = std::move(*metrics);
+  } else {
+    doubt(step, std::move(metrics.error()));
+  }
   std::error_code error;
   step.facts.pinned = fs::exists(fs::path(root) / kPins / name, error);
+  if (error && !detail::means_missing(error.value()))
+    doubt(step, errno_error(error.value(), "cannot look at", fmt::format("{}/{}/{}", root, kPins, name)));
   return step;
 }
 
@@ -67,6 +97,7 @@ Result<Step> choose_step(const std::string& root, const std::string& which, std:
   auto take = [&](uint64_t number) -> Result<Step> {
     auto found = std::ranges::find_if(steps, [&](const Step& step) { return step.facts.step == number; });
     if (found == steps.end()) return no_step(root, fmt::format("there is no step {}", number), steps);
+    if (found->trouble) return *found->trouble;
     if (!found->complete)
       return fail(Code::kCorrupt, fmt::format("step {} is not complete: {}", number, found->proof))
           .at_path(root + "/" + found->name);
@@ -75,8 +106,10 @@ Result<Step> choose_step(const std::string& root, const std::string& which, std:
   std::vector<StepFacts> complete;
   for (const auto& step : steps)
     if (step.complete) complete.push_back(step.facts);
+  bool newest = which.empty() || which == "latest";
+  for (size_t i = steps.size(); newest && i-- > 0;)
+    if (steps[i].complete || steps[i].trouble) return take(steps[i].facts.step);
   if (complete.empty()) return no_step(root, "there is no complete step", steps);
-  if (which.empty() || which == "latest") return take(complete.back().step);
   if (which.starts_with("best:")) {
     std::string metric = which.substr(5);
     bool max = metric.ends_with(":max");
@@ -96,22 +129,50 @@ Result<Step> choose_step(const std::string& root, const std::string& which, std:
 
 }  // namespace
 
+Result<StepNames> names_of_run(const std::string& root) {
+  struct Run {
+    uint64_t finished = 0, begun = 0, newest = 0;
+  };
+  std::map<std::pair<std::string, int>, Run> runs;
+  SHARDWRIGHT_ASSIGN(auto entries, detail::names_in(root));
+  for (const auto& entry : entries) {
+    auto all = names_like(entry);
+    if (all.empty() || !may_be_directory(root + "/" + entry)) continue;
+    Marks marks = marks_of(root + "/" + entry);
+    for (const auto& names : all) {
+      Run& run = runs[{names.prefix, names.digits}];
+      run.finished += marks == Marks::kFinished;
+      run.begun += marks == Marks::kBegun;
+      run.newest = std::max(run.newest, names.step_of(entry).value_or(0));
+    }
+  }
+  // By the order of the map plain numbers are first, and of equals the first one stays.
+  StepNames best;
+  auto rank = [](const StepNames& names, const Run& run) {
+    return std::tuple(run.finished, run.begun, names.prefix.empty(), run.newest);
+  };
+  std::optional<std::tuple<uint64_t, uint64_t, bool, uint64_t>> most;
+  for (const auto& [key, run] : runs) {
+    StepNames names{key.first, key.second};
+    if (most && rank(names, run) <= *most) continue;
+    most = rank(names, run);
+    best = std::move(names);
+  }
+  return best;
+}
+
 Result<std::vector<std::pair<uint64_t, std::string>>> list_step_names(const std::string& root,
                                                                       const std::optional<StepNames>& names) {
+  if (!names) {
+    SHARDWRIGHT_ASSIGN(auto found, names_of_run(root));
+    return list_step_names(root, found);
+  }
   std::vector<std::pair<uint64_t, std::string>> out;
   SHARDWRIGHT_ASSIGN(auto entries, detail::names_in(root));
-  for (auto& name : entries) {
-    auto number = names ? names->step_of(name) : step_of_any(name);
-    struct stat info;
-    if (!number || ::stat((root + "/" + name).c_str(), &info) != 0 || !S_ISDIR(info.st_mode)) continue;
-    out.emplace_back(*number, std::move(name));
-  }
+  for (auto& name : entries)
+    if (auto number = names->step_of(name); number && may_be_directory(root + "/" + name))
+      out.emplace_back(*number, std::move(name));
   std::ranges::sort(out);
-  for (size_t i = 1; i < out.size(); ++i)
-    if (out[i].first == out[i - 1].first)
-      return fail(Code::kCorrupt, "two directories are the same step")
-          .at_path(root)
-          .with_found(fmt::format("'{}' and '{}'", out[i - 1].second, out[i].second));
   return out;
 }
 
@@ -127,6 +188,9 @@ Result<std::optional<Step>> latest_step(const std::string& root, const std::opti
   for (size_t i = found.size(); i-- > 0;) {
     Step step = look_at_step(root, found[i].first, found[i].second);
     if (step.complete) return std::optional(std::move(step));
+    if (step.trouble)
+      return std::move(*step.trouble)
+          .with_hint("make it readable, or move the step away; until then the newest step is unknown");
   }
   return std::optional<Step>();
 }
@@ -174,6 +238,11 @@ Result<Forgotten> forget_steps(const std::string& root, const std::optional<Step
     out.steps.push_back(std::move(step));
   }
   out.verdicts = judge_steps(facts, retention);
+  for (auto& step : steps) {
+    if (!step.trouble) continue;
+    out.verdicts.push_back({step.facts.step, {step.proof}});
+    out.steps.push_back(std::move(step));
+  }
   for (size_t i = 0; i < out.steps.size() && !dry_run; ++i)
     if (!out.verdicts[i].keep()) SHARDWRIGHT_TRY(remove_step(root, out.steps[i].name));
   return out;

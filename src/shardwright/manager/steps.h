@@ -16,6 +16,7 @@ struct Step {
   StepFacts facts;
   std::string name;                ///< of its directory, below the root
   bool complete = false;           ///< proved, see prove_step()
+  std::optional<Error> trouble{};  ///< why nobody can tell, see StepProof
   std::string proof;               ///< by what; or what is missing
   uint64_t bytes = 0;              ///< of its files
   uint64_t shared_bytes = 0;       ///< of those, what other names have too (hard links)
@@ -26,14 +27,30 @@ struct Step {
 /// file in it is there and as long as it says. Else, as other programs write them: it is marked as committed (a time of commit, or
 /// commit_success.txt), nothing in it has a temporary name, and every tree of arrays in it opens, which holds all its files against its metadata.
 /// An empty directory is no step, whatever its name. Values are not read.
+/// Only what the system says is not there is missing. Of a step that cannot be looked at (not permitted, a stale handle, a failing disk) nobody can
+/// tell: it is not complete, and has `trouble`; it is never removed or replaced but by force.
 struct StepProof {
   bool complete = false;
   std::string text;
+  std::optional<Error> trouble{};
 };
 StepProof prove_step(const std::string& directory);
 
-/// By ascending number. names: how they are called; none: any prefix and padding, "ckpt_000005" and "5" alike. Not an error: no such directory.
-/// Errors: kCorrupt when two names are the same step; those of the system.
+/// By what a directory shows whether it is, or was to become, a step of this library or of Orbax: its own files, without a look into them.
+enum class Marks : uint8_t {
+  kNone,      ///< somebody's files; also what cannot be listed
+  kEmpty,     ///< nothing in it
+  kBegun,     ///< `_CHECKPOINT_METADATA`, a tree of arrays, or a temporary name
+  kFinished,  ///< it was a step: a manifest of ours, or a mark of its commit
+};
+Marks marks_of(const std::string& directory);
+
+/// How the steps of a run are called whose names nobody gives: the prefix and padding of most of its finished steps; of equals plain numbers, then
+/// those of the highest step. Everything else is not of the run: "backup_7", "logs_1".
+Result<StepNames> names_of_run(const std::string& root);
+
+/// By ascending number. names: how they are called; none: names_of_run(). Not an error: no such directory. latest_step() fails with the trouble of a
+/// newer step than the newest complete one: nobody goes on from an older step by mistake.
 Result<std::vector<Step>> list_steps(const std::string& root, const std::optional<StepNames>& names);
 /// Numbers and names only, without a look into the directories.
 Result<std::vector<std::pair<uint64_t, std::string>>> list_step_names(const std::string& root,
@@ -61,14 +78,17 @@ struct Leftover {
   bool live = false;    ///< a process that is at it holds its lock, or it changed not long ago: not to be touched
   uint64_t bytes = 0;
 };
-/// age: what carries no lock (of other programs, and steps that are not complete) counts as live until nothing in it has changed for so long.
+/// Only what carries a name or marks of this library or of Orbax, and belongs to the run, is one.
+/// age: what carries no lock (of other programs, and steps that are not complete) counts as live until nothing in it has changed for so long; what
+/// managers make lives with the one that has the claim (see claim.h). claimed: that is the caller.
 Result<std::vector<Leftover>> list_leftovers(const std::string& root, const std::optional<StepNames>& names,
-                                             std::chrono::seconds age);
+                                             std::chrono::seconds age, bool claimed = false);
 struct PruneOptions {
   std::chrono::seconds age{3600};
   bool branches = true;  ///< what ROOT/.branches holds goes too
   bool broken = true;    ///< and what has a step's name, but is not complete
   bool dry_run = false;
+  bool claimed = false;  ///< the caller has the claim
 };
 /// Removes those that are not live, finishes what can be finished (see write_step); returns what was removed. dry_run: only says so.
 Result<std::vector<Leftover>> prune_steps(const std::string& root, const std::optional<StepNames>& names,
@@ -79,9 +99,9 @@ Status remove_step(const std::string& root, const std::string& name);
 /// Never removed by a rule, from now on or no more. Kept in ROOT/.pinned.
 Status pin_step(const std::string& root, const std::string& name, bool pinned);
 
-/// Applies rules to the complete steps, and removes what none keeps, the oldest first. keep: steps that stay, whatever the rules.
+/// Applies rules to the complete steps, and removes what none keeps, the oldest first. A step of which nobody can tell stays.
 struct Forgotten {
-  std::vector<Step> steps;        ///< the complete ones
+  std::vector<Step> steps;        ///< the complete ones, then those of which nobody can tell
   std::vector<Verdict> verdicts;  ///< as `steps`
 };
 Result<Forgotten> forget_steps(const std::string& root, const std::optional<StepNames>& names,

@@ -26,6 +26,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+/// What was begun and changed not longer ago may be another program's save.
+constexpr std::chrono::hours kUnderWay{1};
 /// Of incremental steps: a file is linked as a whole.
 constexpr uint64_t kSmallShardBytes = MiB;
 constexpr std::string_view kTreeHandler =
@@ -92,7 +94,7 @@ class StepWriter {
     SHARDWRIGHT_TRY(prepare());
     SHARDWRIGHT_TRY(detail::make_directories(root_));
     bool there = exists(root_ + "/" + name_), replaces = there && conflict.replace;
-    branches_ = conflict.branch && !replaces;
+    bool branches = conflict.branch && !replaces, broken = there && !replaces && !branches;
     std::string under = there ? std::string(kFresh) + name_ : name_;
     if (there) SHARDWRIGHT_TRY(detail::remove_tree(root_ + "/" + under));
     SHARDWRIGHT_ASSIGN(auto store, open_file_store(root_));
@@ -105,10 +107,11 @@ class StepWriter {
     const uint64_t bytes = plan_.summary.work_bytes;
     if (options_.progress && !options_.progress("sync", bytes, bytes))
       return fail(Code::kAborted, "stopped on request");
-    if (branches_) SHARDWRIGHT_TRY(set_steps_aside());
-    SHARDWRIGHT_TRY(transaction_->commit({keys_, {}, {}}));
+    if (branches) SHARDWRIGHT_TRY(set_later_steps_aside());
+    SHARDWRIGHT_TRY(publish());
+    if (broken) SHARDWRIGHT_TRY(set_broken_aside());
     if (replaces) SHARDWRIGHT_TRY(take_place());
-    if (there && !replaces) SHARDWRIGHT_TRY(detail::move_directory(root_ + "/" + under, root_ + "/" + name_));
+    if (there && !replaces) SHARDWRIGHT_TRY(detail::move_to_free_name(root_ + "/" + under, root_ + "/" + name_));
     watch_.sample();
     written_.step = content_.step;
     written_.name = name_;
@@ -275,11 +278,36 @@ class StepWriter {
     return step_manifest_text(manifest, entry, stored);
   }
 
+  /// Nothing that has come to have the name meanwhile is replaced.
+  Status publish() {
+    auto status = transaction_->commit({keys_, {}, {}});
+    if (status.ok() || status.error().code != Code::kAborted || !exists(root_ + "/" + name_)) return status;
+    return fail(Code::kAlreadyExists, fmt::format("step {} was made by another program meanwhile", content_.step))
+        .at_path(root_ + "/" + name_)
+        .with_hint("one job at a time writes to a directory");
+  }
+
   /// This one and all later ones, the newest first: whatever stops this, no step is missing among those that are left.
-  Status set_steps_aside() {
+  Status set_later_steps_aside() {
     SHARDWRIGHT_ASSIGN(auto steps, list_step_names(root_, names_));
     std::erase_if(steps, [&](const auto& step) { return step.first < content_.step; });
     if (steps.empty()) return {};
+    SHARDWRIGHT_ASSIGN(auto branch, set_aside(steps));
+    written_.warnings.push_back(fmt::format("{} steps were moved to {}", steps.size(), branch));
+    return {};
+  }
+
+  /// What check_conflict() let pass. It is looked at again: whoever has made a step of it meanwhile keeps it.
+  Status set_broken_aside() {
+    SHARDWRIGHT_TRY(check_conflict(root_, names_, content_.step, {}));
+    std::string proof = prove_step(root_ + "/" + name_).text;
+    SHARDWRIGHT_ASSIGN(auto branch, set_aside({{content_.step, name_}}));
+    written_.warnings.push_back(fmt::format("what was there of step {} was not complete ({}), and was moved to {}",
+                                            content_.step, proof, branch));
+    return {};
+  }
+
+  Result<std::string> set_aside(const std::vector<std::pair<uint64_t, std::string>>& steps) {
     std::string branches = root_ + "/" + std::string(kBranches);
     uint64_t number = 0;
     while (exists(fmt::format("{}/{}", branches, number))) ++number;
@@ -287,8 +315,7 @@ class StepWriter {
     SHARDWRIGHT_TRY(detail::make_directories(branch));
     for (size_t i = steps.size(); i-- > 0;)
       SHARDWRIGHT_TRY(detail::move_directory(root_ + "/" + steps[i].second, branch + "/" + steps[i].second));
-    written_.warnings.push_back(fmt::format("{} steps were moved to {}", steps.size(), branch));
-    return {};
+    return branch;
   }
 
   Status take_place() {
@@ -321,24 +348,48 @@ class StepWriter {
   std::unique_ptr<Transaction> transaction_;
   std::vector<std::string> keys_;
   WrittenStep written_;
-  bool branches_ = false;
 };
+
+/// What has the name of the step: only what is proved to be a broken one, at which nobody is, may be set aside unasked.
+Status check_replaceable(const std::string& path, uint64_t step) {
+  auto proof = prove_step(path);
+  if (proof.trouble)
+    return std::move(*proof.trouble)
+        .within(fmt::format("while step {} was looked at, which is there already", step))
+        .with_hint("make it readable, or move it away; force replaces it");
+  if (proof.complete)
+    return fail(Code::kAlreadyExists, fmt::format("step {} is there already", step))
+        .at_path(path)
+        .with_hint("force replaces it");
+  Marks marks = marks_of(path);
+  if (marks == Marks::kFinished || marks == Marks::kEmpty) return {};
+  bool recent = detail::look_at_tree(path).changed_within(kUnderWay);
+  if (marks == Marks::kBegun && !recent) return {};
+  return fail(Code::kAlreadyExists, fmt::format("something else has the name of step {}", step))
+      .at_path(path)
+      .with_found(marks == Marks::kBegun ? proof.text + "; changed within the last hour"
+                                         : "files that are no checkpoint")
+      .with_hint(marks == Marks::kBegun ? "another program may be writing it: end that, and save with force"
+                                        : "move it away; or force replaces it");
+}
 
 }  // namespace
 
 Status check_conflict(const std::string& root, const StepNames& names, uint64_t step, const StepConflict& conflict) {
   SHARDWRIGHT_TRY(names.check());
-  SHARDWRIGHT_ASSIGN(auto steps, list_step_names(root, names));
-  bool there = std::ranges::any_of(steps, [&](const auto& other) { return other.first == step; });
+  std::error_code error;
+  bool there = fs::exists(fs::symlink_status(root + "/" + names.name_of(step), error));
   if (there && !conflict.replace && !conflict.branch)
-    return fail(Code::kAlreadyExists, fmt::format("step {} is there already", step))
-        .at_path(root + "/" + names.name_of(step))
-        .with_hint("force replaces it");
+    SHARDWRIGHT_TRY(check_replaceable(root + "/" + names.name_of(step), step));
   // Replacing one step leaves the others alone.
-  if (there || conflict.branch) return {};
+  if ((there && conflict.replace) || conflict.branch) return {};
+  SHARDWRIGHT_ASSIGN(auto steps, list_step_names(root, names));
   for (; !steps.empty() && steps.back().first > step; steps.pop_back()) {
     std::string path = root + "/" + steps.back().second;
-    if (!prove_step(path).complete) continue;  // what a crash left says nothing
+    auto proof = prove_step(path);
+    if (proof.trouble)
+      return std::move(*proof.trouble).within(fmt::format("while later steps than {} were looked for", step));
+    if (!proof.complete) continue;  // what a crash left says nothing
     return fail(Code::kAlreadyExists, fmt::format("a later step than {} is there already", step))
         .at_path(path)
         .with_found(fmt::format("step {}", steps.back().first))

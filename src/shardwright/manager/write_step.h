@@ -35,9 +35,12 @@ struct StepContent {
 
 /// What to do when the step, or a later one, is there already.
 struct StepConflict {
-  bool replace = false;  ///< an existing step is replaced; else kAlreadyExists
+  bool replace = false;  ///< whatever has its name is replaced; else kAlreadyExists, but for what the next lines say
   bool branch = false;   ///< it, when it is there, and later ones move to ROOT/.branches/<n>/; else kAlreadyExists
 };
+/// A directory of the step's name that was a step or was to become one, is proved not complete, and at which nobody is (it was finished once, is empty,
+/// or has not changed for an hour) is in nobody's way: it moves to ROOT/.branches/<n>/ when the new one is written, with a warning. Where nobody can
+/// tell (see StepProof), of this step or a later one, that is the error.
 /// Checks without writing; what write_step() would refuse for what is there.
 Status check_conflict(const std::string& root, const StepNames& names, uint64_t step, const StepConflict& conflict);
 

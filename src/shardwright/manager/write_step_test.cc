@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "shardwright/format/format.h"
+#include "shardwright/manager/claim.h"
 #include "shardwright/manager/step_files.h"
 #include "shardwright/manager/tree_files.h"
 #include "shardwright/store/testing.h"
@@ -234,8 +235,24 @@ TEST_F(WriteStep, PrefixAndPadding) {
   auto any = list_steps(root, std::nullopt);
   ASSERT_OK(any);
   EXPECT_EQ(any->front().facts.step, 5u);
-  fs::create_directory(root + "/5");
-  EXPECT_CODE(list_steps(root, std::nullopt), Code::kCorrupt);
+}
+
+/// Other things that end in a number are not of the run, though they be steps: a copy, a step of another name, logs.
+TEST_F(WriteStep, ARunHasOneKindOfName) {
+  for (uint64_t step : {5, 6}) ASSERT_OK(write(step, 1));
+  fs::copy(root + "/6", root + "/backup_7", fs::copy_options::recursive);
+  fs::copy(root + "/6", root + "/006", fs::copy_options::recursive);
+  for (const char* other : {"logs_9", "1_0", "8", "step_3"}) write_file(root + "/" + other + "/notes", "x");
+  EXPECT_EQ(names_of_run(root)->name_of(5), "5");
+  auto found = list_step_names(root, std::nullopt);
+  ASSERT_OK(found);
+  EXPECT_THAT(*found, ElementsAre(testing::Pair(5, "5"), testing::Pair(6, "6"), testing::Pair(8, "8")));
+  ASSERT_OK(forget_steps(root, std::nullopt, {.last = 1}, false));
+  ASSERT_OK(prune_steps(root, std::nullopt, {.age = std::chrono::seconds(0)}));
+  EXPECT_THAT(entries(), ElementsAre("006", "1_0", "6", "8", "backup_7", "logs_9", "step_3"));
+  names = {"ckpt", 3};
+  for (uint64_t step : {1, 2}) ASSERT_OK(write(step, 1));
+  EXPECT_EQ(names_of_run(root)->name_of(5), "ckpt_005");
 }
 
 TEST_F(WriteStep, Forgetting) {
@@ -284,9 +301,95 @@ TEST_F(WriteStep, Pruning) {
   ASSERT_OK(found);
   std::vector<std::string> named;
   for (const auto& leftover : *found) named.push_back(leftover.name);
-  EXPECT_THAT(named, ElementsAre(".7.shardwright-1-0123456789abcdef", ".trash.4.00000001"));
+  // Nobody writes here by the claim: what managers leave needs not be old.
+  EXPECT_THAT(named, ElementsAre(".7.shardwright-1-0123456789abcdef", ".new.9", ".trash.4.00000001"));
+  {
+    auto claim = Claim::take(root, {});
+    ASSERT_OK(claim);
+    EXPECT_TRUE(list_leftovers(root, names, std::chrono::seconds(0))->at(1).live);
+  }
   ASSERT_OK(prune_steps(root, names, {.age = std::chrono::seconds(0)}));
-  EXPECT_THAT(entries(), ElementsAre("5", "notes.txt"));
+  EXPECT_THAT(entries(), ElementsAre("5", "8", "notes.txt"));
+}
+
+/// What only looks like ours, or like a step, is somebody's.
+TEST_F(WriteStep, PruningLeavesWhatNeverWasAStep) {
+  ASSERT_OK(write(5, 1));
+  ASSERT_OK(write(6, 1));
+  fs::remove(root + "/6/state/_METADATA");
+  std::vector<std::string> others = {".5.shardwright-notes",  ".git", ".new.notes", ".trash.mine", "2024", "logs_9",
+                                     "x.orbax-checkpoint-tmp"};
+  for (const auto& name : others) write_file(root + "/" + name + "/notes.txt", "x");
+  auto pruned = prune_steps(root, names, {.age = std::chrono::seconds(0)});
+  ASSERT_OK(pruned);
+  ASSERT_EQ(pruned->size(), 1u);
+  EXPECT_THAT(pruned->front().what, HasSubstr("'state/_METADATA' is missing"));
+  auto there = entries();
+  EXPECT_THAT(there, IsSupersetOf(others));
+  EXPECT_EQ(there.size(), others.size() + 1);
+}
+
+/// A link in a circle is what root cannot open either. Nobody can tell what the step is: that is neither missing nor incomplete.
+TEST_F(WriteStep, WhatCannotBeLookedAtIsNotMissing) {
+  for (uint64_t step : {1, 2, 3}) ASSERT_OK(write(step, 1));
+  fs::rename(root + "/3/state", directory.at("away"));
+  fs::create_symlink("state", root + "/3/state");
+  auto proof = prove_step(root + "/3");
+  EXPECT_FALSE(proof.complete);
+  EXPECT_TRUE(proof.trouble) << proof.text;
+  EXPECT_FALSE(latest_step(root, names).ok());
+  EXPECT_FALSE(find_step(root).ok());
+  EXPECT_EQ(find_step(root + "@2")->step.facts.step, 2u);
+  auto forgotten = forget_steps(root, names, {.last = 1}, false);
+  ASSERT_OK(forgotten);
+  EXPECT_THAT(forgotten->verdicts.back().reasons, ElementsAre(HasSubstr("nobody can tell")));
+  ASSERT_OK(prune_steps(root, names, {.age = std::chrono::seconds(0)}));
+  EXPECT_THAT(entries(), ElementsAre("2", "3"));
+  for (uint64_t step : {1, 3}) EXPECT_FALSE(write(step, 1).ok());
+  fs::remove(root + "/3/state");
+  fs::rename(directory.at("away"), root + "/3/state");
+  EXPECT_EQ((*latest_step(root, names))->facts.step, 3u);
+}
+
+/// The loop of a training run that goes on from the step before.
+TEST_F(WriteStep, ABrokenStepIsInNobodysWay) {
+  for (uint64_t step : {3, 4}) ASSERT_OK(write(step, 1));
+  fs::resize_file(root + "/4/state/_METADATA", 3);
+  EXPECT_EQ((*latest_step(root, names))->facts.step, 3u);
+  auto written = write(4, 2);
+  ASSERT_OK(written);
+  EXPECT_THAT(written->warnings, ElementsAre(HasSubstr("bytes, not")));
+  EXPECT_EQ(value_of(4), 2.f);
+  EXPECT_TRUE(fs::exists(root + "/.branches/0/4/shardwright.manifest.json"));
+  EXPECT_THAT(entries(), ElementsAre(".branches", "3", "4"));
+  // Somebody's files, and what another program may be writing just now.
+  write_file(root + "/5/notes", "x");
+  write_file(root + "/6/_CHECKPOINT_METADATA", R"({"init_timestamp_nsecs": 1, "commit_timestamp_nsecs": null})");
+  EXPECT_CODE(write(5, 1), Code::kAlreadyExists);
+  EXPECT_THAT(write(6, 1).error().found, HasSubstr("never committed"));
+  for (const char* name : {"/6/_CHECKPOINT_METADATA", "/6"})
+    fs::last_write_time(root + name, fs::file_time_type::clock::now() - std::chrono::hours(2));
+  EXPECT_OK(write(6, 1));
+  EXPECT_THAT(complete(), ElementsAre(3, 4, 6));
+}
+
+/// Two writers that know nothing of each other: the second one to finish does not win.
+TEST_F(WriteStep, AStepThatAppearsMeanwhileStays) {
+  ASSERT_OK(write(2, 2));
+  CatalogBuilder builder;
+  int64_t shape[] = {1000};
+  ASSERT_OK(builder.add_tensor("w", DType::kF32, shape));
+  ASSERT_OK(builder.add_flat({Place::kCall, -1, 0, 0, 4000}, DType::kF32));
+  StepContent content;
+  content.step = 3;
+  content.tensors = *builder.build();
+  content.calls.produce = [&](TensorId, const Box&, MutableView) -> Status {
+    fs::copy(root + "/2", root + "/3", fs::copy_options::recursive);
+    return {};
+  };
+  EXPECT_CODE(write_step(root, names, content, {}, {}), Code::kAlreadyExists);
+  EXPECT_THAT(entries(), ElementsAre("2", "3"));
+  EXPECT_EQ(value_of(3), 2.f);
 }
 
 TEST_F(WriteStep, AReplacementInTwoRenamesIsFinished) {
