@@ -13,6 +13,7 @@ from __future__ import annotations
 import atexit
 import json
 import math
+import operator
 import os
 import re
 import signal
@@ -516,9 +517,13 @@ def _check_rule(name: str, number: Any, kind: Any, expected: str) -> None:
 
 
 def _step_number(step: Any) -> int:
-    if isinstance(step, bool) or not hasattr(step, "__index__") or not 0 <= int(step) < 1 << 63:
+    try:
+        number = -1 if isinstance(step, bool) else operator.index(step)
+    except (TypeError, ValueError):
+        number = -1
+    if not 0 <= number < 1 << 63:
         raise InvalidArgumentError("a step is a whole number, 0 or more", found=repr(step))
-    return int(step)
+    return number
 
 
 def _nbytes(source: Source) -> int:

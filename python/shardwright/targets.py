@@ -155,7 +155,8 @@ def _kind_text(note: Note) -> str:
 
 
 def _dtype_name(value: Any) -> str:
-    return str(value.dtype).removeprefix("torch.")
+    dtype = value.dtype.newbyteorder("=") if isinstance(value.dtype, np.dtype) else value.dtype
+    return str(dtype).removeprefix("torch.")
 
 
 def _numpy_dtype(name: str) -> np.dtype[Any]:

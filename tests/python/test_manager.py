@@ -107,6 +107,8 @@ def test_what_does_not_fit_the_staging_is_saved_before_save_returns(root):
 def test_producers_and_ties_to_files(root):
     with CheckpointManager(root) as manager:
         manager.save(1, {"p": shardwright.Producer((3,), "float32", whole=lambda: np.full(3, 7, "f4")), "view": np.arange(10)[::3]})
+        swapped = manager.restore(target={"p": np.zeros(3, ">f4"), "view": ...}) if manager.wait() is None else None
+        assert swapped["p"].dtype == ">f4" and swapped["p"].tolist() == [7, 7, 7]
         manager.wait()
         restored = manager.restore()
         assert restored["p"].tolist() == [7, 7, 7] and restored["view"].tolist() == [0, 3, 6, 9]
@@ -383,7 +385,7 @@ def test_never_silently(root):
         manager.save(5, {"a": np.full(1, 8)}, force=True)
         manager.wait()
         assert manager.restore()["a"].tolist() == [8]
-        for step in (-1, 1.5, True, "1", None):
+        for step in (-1, 1.5, True, "1", None, np.ones(1, int), 2**63):
             with pytest.raises(shardwright.InvalidArgumentError, match="whole number"):
                 manager.save(step, {"a": np.ones(1)})
 

@@ -28,8 +28,9 @@ class CheckpointCallback(keras.callbacks.Callback):
         checkpoints = shardwright.keras.CheckpointCallback("run/", monitor="val_accuracy", max_to_keep=3)
         model.fit(data, epochs=20, initial_epoch=checkpoints.resume(model), callbacks=[checkpoints])
 
-    The steps are those of shardwright.CheckpointManager, laid out as Keras's OrbaxCheckpoint does: keras.saving.load_model() and load_weights() take
-    the directory, and a run that OrbaxCheckpoint has begun is gone on with. On JAX, under DataParallel and ModelParallel too, and on PyTorch.
+    The steps are those of shardwright.CheckpointManager, laid out as Keras's OrbaxCheckpoint does: its load_weights() takes the directory, and
+    keras.saving.load_model() too, but for a Sequential, which it gives back untrained (shardwright.keras.load_model() does not); of the format "orbax"
+    alone. A run that OrbaxCheckpoint has begun is gone on with. On JAX, under DataParallel and ModelParallel too, and on PyTorch.
     """
 
     def __init__(self, directory: str | os.PathLike[str], monitor: str = "val_loss", verbose: int = 0, save_best_only: bool = False, mode: str = "auto",
@@ -40,8 +41,8 @@ class CheckpointCallback(keras.callbacks.Callback):
         monitor: a metric in the logs. verbose: 1: a line for each save. save_best_only: saves when the monitored metric is better than in all steps
             that are there; a metric that is missing is warned of, and one that is no number is never better.
         mode: "min", "max" or "auto": by what Keras knows of the metric.
-        save_freq: "epoch", or a number of batches. initial_value_threshold: what the first must be better than.
-        max_to_keep: the newest n stay (with save_best_only the best n), and in any case the best by `monitor`; None: all.
+        save_freq: "epoch", or a number of batches; a step saved after the last batch of an epoch goes on with the next one. initial_value_threshold: what the first must be better than.
+        max_to_keep: the newest n (by default one) stay (with save_best_only the best n), and in any case the best by `monitor`; None: all.
         save_on_background: else a save holds the training up until it is done. save_weights_only: no optimizer, metrics and configuration.
         metadata: to be kept with each step: JSON, or a function of (epoch, logs) that makes it.
         iterator_state: a function that gives the state of the data iterator, as JSON, text or bytes; or an object with get_state() and, to be restored
@@ -80,6 +81,9 @@ class CheckpointCallback(keras.callbacks.Callback):
         self._last_epoch: int | None = None  # the number of the last one that the model was trained for, as steps count
         self._shift = self._epoch = self._batches = self._since_save = 0
         self._last_batch: int | None = None
+        self._saved: tuple[int, int, Any] | None = None  # the last step in this epoch: its number, the epoch that comes after it, the logs
+        self._better = False  # of that step
+        self._monitored = False  # whether a metric that is missing was said, or has been there
         self._random: Any = None  # of PyTorch, for the first epoch
         self._fresh = False  # whether fit() has begun, and nothing of it was trained
         self._open(None).close()  # options that cannot be meant are refused here
@@ -121,8 +125,11 @@ class CheckpointCallback(keras.callbacks.Callback):
         _check_backend()
         model = self.model
         self._mode = self._mode_of(model, self.save_best_only)
+        if self._mode is None:
+            warnings.warn(f"no step is kept as the best: whether '{self.monitor}' should be large or small cannot be told; mode='min' or 'max' says it",
+                          stacklevel=3)
         state_tree(model, self.save_weights_only)  # what cannot be saved is said before anything is trained
-        self._config, self._last_batch, self._since_save, self._fresh = None, None, 0, True
+        self._config, self._last_batch, self._saved, self._since_save, self._fresh = None, None, None, 0, True
         optimizer = getattr(model, "optimizer", None)
         self._batches = max(self._batches, 0 if optimizer is None else int(optimizer.iterations))
         self._manager = self._open(self._mode)
@@ -148,10 +155,15 @@ class CheckpointCallback(keras.callbacks.Callback):
         self._since_save += new
         if self._since_save >= self.save_freq:
             self._since_save = 0
-            self._save(self._batches, self._epoch, logs)
+            last = batch + 1 == (self.params or {}).get("steps")
+            self._saved = self._batches, self._epoch + last, logs
+            self._save(*self._saved)
 
     def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
         self._last_epoch = epoch + self._shift
+        saved, self._saved = self._saved, None
+        if saved is not None and saved[:2] == (self._batches, epoch):  # the epoch's last batch, which nobody could know
+            self._save(self._batches, epoch + 1, saved[2], force=True)
         if self.save_freq == "epoch":
             self._save(self._last_epoch, self._last_epoch + 1, logs)
 
@@ -162,15 +174,17 @@ class CheckpointCallback(keras.callbacks.Callback):
 
     # ---- saving
 
-    def _save(self, step: int, next_epoch: int, logs: Any) -> None:
+    def _save(self, step: int, next_epoch: int, logs: Any, force: bool = False) -> None:
+        """force: the step is there, unless it is none of the best."""
         logs = {name: float(value) for name, value in (logs or {}).items() if np.ndim(value) == 0}
-        better = self._is_better(step, logs)
+        better = self._is_better(step, logs) if not force else self._better
+        self._better = better
         if self.save_best_only and not better:
             return
         assert self._manager is not None
         self._manager.save(step, state_tree(self.model, self.save_weights_only), metrics=logs, metadata=self._metadata(next_epoch, logs),
-                           iterator_state=self._iterator_state(), items=self._items())
-        if self.verbose:
+                           iterator_state=self._iterator_state(), items=self._items(), force=force)
+        if self.verbose and not force:
             print(f"{self.directory}: saves step {step}{f', {self.monitor} {logs[self.monitor]:.5g}' if self.monitor in logs else ''}")
 
     def _is_better(self, step: int, logs: Mapping[str, float]) -> bool:
@@ -179,7 +193,11 @@ class CheckpointCallback(keras.callbacks.Callback):
             if self.save_best_only:
                 warnings.warn(f"step {step} is not saved: the logs have no '{self.monitor}' to know the best by, only {', '.join(logs) or 'nothing'}",
                               stacklevel=4)
+            elif not self._monitored and self.monitor != "val_loss":  # the default, which training without validation has not
+                self._monitored = True
+                warnings.warn(f"step {step} is none of the best: the logs have no '{self.monitor}', only {', '.join(logs) or 'nothing'}", stacklevel=4)
             return False
+        self._monitored = True
         if math.isnan(value) or not (self.best is None or (value > self.best if self._mode == "max" else value < self.best)):
             return False
         self.best = value

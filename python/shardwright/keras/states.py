@@ -230,7 +230,21 @@ class _Matching:
         same = _slots_paired(variables, stored, weights)
         if len(stored) == len(same) < len(variables) and int(keras.ops.convert_to_numpy(optimizer.iterations)) == 0:
             variables = {path: variables[path] for path in same}  # saved before its first step, when there were no slots
-        self.take(variables, stored, same)
+        self.take(variables, self.without_frozen(model, stored, same, weights), same)
+
+    def without_frozen(self, model: Any, stored: Mapping[str, Located], same: Mapping[str, str], weights: Mapping[str, str]) -> dict[str, Located]:
+        """Without the slots of weights that are there, but not trained any more."""
+        trained, taken = {variable.path for variable in model.trainable_variables}, set(same.values())
+        flat = {other.replace("/", "_") + "_": path for path, other in weights.items()}
+        longest = sorted(flat, key=len, reverse=True)
+        rest: dict[str, Located] = {}
+        for path, located in stored.items():
+            weight = flat.get(next((name for name in longest if path.partition("/")[2].startswith(name)), ""))
+            if path in taken or weight is None or weight in trained:
+                rest[path] = located
+            else:
+                self.skipped.append(f"'{path}': of '{weight}', which is not trained any more")
+        return rest
 
     def take_metrics(self, variables: Mapping[str, Any], stored: Mapping[str, Located]) -> None:
         """They count within an epoch, and fit() begins them anew: what does not fit is no reason to stop."""

@@ -216,5 +216,7 @@ def shape_of(variable: Any) -> tuple[int, ...]:
 
 
 def require_built(model: Any, doing: str) -> None:
+    if not isinstance(model, KerasSaveable):
+        raise InvalidArgumentError("this is no model of Keras", found=repr(model)[:200])
     if not getattr(model, "built", True):
         raise InvalidArgumentError(f"the model has no weights yet: it must be built before {doing}", hint="call it on data, or model.build(input_shape)")

@@ -193,6 +193,27 @@ def test_a_frozen_layer_is_the_same_layer(run):
     same(frozen, values(model)[:len(values(frozen))])
 
 
+def test_what_an_optimizer_kept_for_a_frozen_layer_is_left_out(run):
+    model = fit(functional(), sk.CheckpointCallback(run, monitor="loss"))
+    frozen = functional()
+    frozen.layers[1].trainable = False
+    compiled(frozen)
+    left = [line for line in sk.restore(frozen, run).skipped if "not trained any more" in line]
+    assert len(left) == 4 and all("'a/" in line for line in left)
+    slots = {v.path.partition("/")[2]: np.asarray(v) for v in model.optimizer.variables}
+    kept = {v.path.partition("/")[2]: np.asarray(v) for v in frozen.optimizer.variables}
+    assert len(kept) == len(slots) - 4 and all(np.array_equal(value, slots[name]) for name, value in kept.items())
+
+
+@pytest.mark.parametrize("model", [None, "model", 3])
+def test_what_is_no_model(run, model):
+    drive(sk.CheckpointCallback(run), functional(), [1.0])
+    with pytest.raises(shardwright.InvalidArgumentError, match="no model of Keras"):
+        sk.restore(model, run)
+    with pytest.raises(shardwright.UnsupportedError, match="addresses"):
+        sk.restore(functional(), "gs://bucket/run")
+
+
 def test_two_variables_of_one_path_are_refused_before_anything_is_trained(run):
     class Twice(layers.Layer):
         def build(self, shape):
@@ -286,9 +307,20 @@ def test_batches_are_counted_over_epochs_and_runs(run):
     model = fit(sequential(), callback, epochs=3)  # of 4 batches
     assert steps(run) == [3, 6, 9, 12]
     model, resumed = sequential(), sk.CheckpointCallback(run, monitor="loss", save_freq=3, max_to_keep=None)
-    assert resumed.resume(model) == 2 and resumed.restored.batches == 12
+    assert resumed.resume(model) == 3 and resumed.restored.batches == 12  # its last batch was the epoch's
+    assert resumed.resume(sequential(), 9) == 2
+    resumed.resume(model)
     fit(model, resumed, epochs=4, first=3)
     assert steps(run) == [3, 6, 9, 12, 15]
+
+
+def test_the_last_batch_of_an_epoch_whose_length_is_not_known(run):
+    def batches():
+        for _ in range(3):
+            yield X, Y
+    callback = sk.CheckpointCallback(run, monitor="loss", save_freq=3)
+    functional().fit(batches(), epochs=1, verbose=0, callbacks=[callback])
+    assert steps(run) == [3] and sk.CheckpointCallback(run, save_freq=3).resume(functional()) == 1
 
 
 def test_several_steps_in_one_execution(run):
@@ -340,6 +372,17 @@ def test_a_metric_that_is_missing(run):
     with pytest.warns(UserWarning, match="no 'val_loss' to know the best by, only loss"):
         drive(callback, functional(), [1.0], "loss")
     assert steps(run) == []
+
+
+@pytest.mark.parametrize("mode", ["min", "auto"])
+def test_a_metric_that_never_appears_is_said_once(run, mode):
+    callback = sk.CheckpointCallback(run, monitor="nope", mode=mode)
+    with pytest.warns(UserWarning) as said:
+        drive(callback, functional(), [1.0, 2.0], "loss")
+    texts = [str(warning.message) for warning in said]
+    assert sum("none of the best: the logs have no 'nope', only loss" in text for text in texts) == 1
+    assert sum("cannot be told" in text for text in texts) == (mode == "auto")
+    assert steps(run) == [1]
 
 
 def test_a_mode_that_cannot_be_told_is_said_before_anything_is_trained(run):

@@ -32,6 +32,16 @@ def test_keras_loads_ours(tmp_path):
     assert keras.saving.load_model(tmp_path / "assets").layers[0].words == "three\nfour"
 
 
+def test_keras_loads_a_sequential_by_its_weights_alone(tmp_path):
+    """docs/keras_training.md says so: when the first line fails, Keras has mended it."""
+    model = fit(sequential_of(), sk.CheckpointCallback(tmp_path, monitor="loss"))
+    assert not np.array_equal(values(keras.saving.load_model(tmp_path))[0], values(model)[0])
+    again = sequential_of()
+    again.load_weights(tmp_path)
+    assert all(map(np.array_equal, again.get_weights(), model.get_weights()))
+    same(sk.load_model(tmp_path), values(model))
+
+
 def test_ours_reads_and_continues_theirs(tmp_path):
     run = tmp_path / "run"
     model = fit(sequential_of(), keras.callbacks.OrbaxCheckpoint(str(run), max_to_keep=None))
