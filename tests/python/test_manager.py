@@ -17,6 +17,7 @@ import shardwright
 from shardwright import CheckpointManager
 
 Moments = collections.namedtuple("Moments", "mu nu")
+Nothing = collections.namedtuple("Nothing", "")  # as optax has
 FORMATS = ["orbax", "safetensors", "keras-sharded", "keras-h5"]
 
 
@@ -28,7 +29,7 @@ def root(tmp_path):
 def tree(scale=1.0) -> dict:
     return {"w": np.arange(12.0, dtype="f4").reshape(3, 4) * np.float32(scale), "layers": [np.full(4, scale, ml_dtypes.bfloat16), {"b": np.arange(3)}],
             "optimizer": Moments(np.ones(2) * scale, (np.zeros(3, "i4"), ())), "by number": {10: 1.5, 2: {0: [np.ones(1)]}, "x": None}, "step": 3, "rate": 0.5, "ready": True, "f16": np.float16(2), "note": "text",
-            "none": None, "empty": {}, "no list": [], "transposed": np.arange(6.0).reshape(2, 3).T}
+            "none": None, "empty": {}, "nothing": (Nothing(), ()), "no list": [], "transposed": np.arange(6.0).reshape(2, 3).T}
 
 
 def same(found, expected):
@@ -269,6 +270,8 @@ def test_jax_onto_a_mesh_and_back(root):
         plain = manager.restore(target={"a": np.zeros_like(values), "key": jax.random.key(0)})
         assert plain["a"].tobytes() == values.tobytes()
         assert jax.random.bits(plain["key"]) == jax.random.bits(jax.random.key(3))
+        with pytest.raises(shardwright.InvalidArgumentError, match="key of 'threefry2x32' in the checkpoint, key<rbg>"):
+            manager.restore(target={"a": ..., "key": jax.random.key(0, impl="rbg")})
         manager.save(2, {"a": values})
         manager.wait()
         onto = manager.restore(2, target={"a": jax.ShapeDtypeStruct(values.shape, values.dtype, sharding=sharded)})["a"]
