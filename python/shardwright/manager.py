@@ -234,7 +234,7 @@ class CheckpointManager:
                 raise InvalidArgumentError("by reference only what lies in the host's memory can be held", hint="hold='copy'")
             return "reference" if _outlives_donation(stored) else "copy"
         if self._hold == "copy" or sum(_nbytes(s) for s in stored.sources) <= self._staging:
-            return "copy"
+            return self._hold
         return "reference" if lies and stored.only_jax and _outlives_donation(stored) else "blocking"
 
     def _kept_by_predicate(self, step: int, metrics: Mapping[str, float] | None, metadata: Mapping[str, Any] | None) -> list[int]:

@@ -118,7 +118,10 @@ CheckpointManager::Request request_of(uint64_t step, const nb::dict& fields) {
   content.files = files_of(fields);
   if (auto metadata = field<std::string>(fields, "metadata")) content.metadata = unwrap(parse_json(*metadata));
   auto hold = field<std::string>(fields, "hold").value_or("copy");
-  request.hold = hold == "copy" ? Hold::kStaged : hold == "reference" ? Hold::kReference : Hold::kBlocking;
+  request.hold = hold == "copy"        ? Hold::kStaged
+                 : hold == "auto"      ? Hold::kStagedOrBlocking
+                 : hold == "reference" ? Hold::kReference
+                                       : Hold::kBlocking;
   request.replace = field<bool>(fields, "replace").value_or(false);
   content.incremental = field<bool>(fields, "incremental").value_or(false);
   request.keep = field<std::vector<uint64_t>>(fields, "keep").value_or(std::vector<uint64_t>());

@@ -589,6 +589,31 @@ with sw.CheckpointManager({str(root)!r}) as manager:
         assert f"process {os.getpid()} on " in said
 
 
+FORKS = """
+import os, sys
+import numpy as np
+import shardwright as sw
+
+manager = sw.CheckpointManager(sys.argv[1])
+manager.save(1, {"w": np.ones(2_000_000)})
+if os.fork() == 0:
+    try:
+        manager.save(2, {"w": np.ones(1)})
+    except sw.InvalidArgumentError as error:
+        print(error)
+    sys.exit()  # with all that a process does at its end
+print("child", os.wait()[1], flush=True)
+manager.close()
+print(sw.CheckpointManager(sys.argv[1]).all_steps())
+"""
+
+
+def test_a_forked_process_waits_for_nothing(root):
+    done = subprocess.run([sys.executable, "-c", FORKS, str(root)], capture_output=True, text=True, timeout=60, check=True)
+    assert "not in one forked from that" in done.stdout and "child 0" in done.stdout and done.stdout.endswith("[1]\n"), done.stdout
+
+
+
 def test_preemption(root):
     with CheckpointManager(root, preemption=signal.SIGTERM) as manager:
         assert not manager.reached_preemption(1)

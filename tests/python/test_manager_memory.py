@@ -34,3 +34,30 @@ def test_fifty_saves_take_what_ten_take(tmp_path):
     first, early, late, end = map(int, done.stdout.split())
     assert late <= early + 2, done.stdout
     assert end <= first + 1, done.stdout
+
+
+SHORT = """
+import resource, sys
+import numpy as np
+import shardwright
+
+state = {"w": np.ones(40_000_000)}
+copying = shardwright.CheckpointManager(sys.argv[1] + "/copy", hold="copy")
+choosing = shardwright.CheckpointManager(sys.argv[1] + "/auto")
+mapped = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (mapped + (200 << 20),) * 2)
+try:
+    copying.save(1, state)
+except shardwright.ResourceExhaustedError as error:
+    print(error)
+choosing.save(1, state)
+print(choosing.all_steps(), copying.all_steps())
+"""
+
+
+def test_no_memory_for_a_copy_is_no_end(tmp_path):
+    """320 MB of state, and room for 200 MB: said, or saved before save() returns."""
+    done = subprocess.run([sys.executable, "-c", SHORT, str(tmp_path)], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    said, steps = done.stdout.splitlines()[0], done.stdout.splitlines()[-1]
+    assert "not enough memory" in said and steps == "[1] []", done.stdout

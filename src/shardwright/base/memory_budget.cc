@@ -39,8 +39,8 @@ Slab Slab::allocate(uint64_t bytes) {
   if (bytes == 0) return slab;
   if (bytes >= kMappedFrom) {
     if (bytes > ~0ull - kPage) throw std::bad_alloc();
+    slab.data_ = map_aligned(round_up(bytes, kPage));  // first: where it throws nothing is unmapped
     slab.mapped_ = round_up(bytes, kPage);
-    slab.data_ = map_aligned(slab.mapped_);
   } else {
     slab.data_ = static_cast<std::byte*>(std::malloc(bytes));
     if (slab.data_ == nullptr) throw std::bad_alloc();

@@ -42,6 +42,15 @@ TEST(Slab, LargeOnesAreAlignedToHugePages) {
   EXPECT_EQ(Slab::allocate(0).size(), 0u);
 }
 
+/// More than there is: nothing else is unmapped in its place (this program, to begin with).
+TEST(Slab, WhatCannotBeHadHarmsNothing) {
+  try {
+    EXPECT_EQ(Slab::allocate(uint64_t{96} << 40).size(), uint64_t{96} << 40);  // where the system promises anything
+  } catch (const std::bad_alloc&) {
+  }
+  EXPECT_THROW(Slab::allocate(~uint64_t{0} - MiB), std::bad_alloc);
+}
+
 TEST(Slab, GivesMemoryBack) {
   if (!kResidentIsOurs) GTEST_SKIP() << "the sanitizer holds memory of its own";
   const uint64_t before = resident_anonymous_bytes();

@@ -39,8 +39,10 @@ class Run {
     {
       std::vector<std::jthread> workers;
       start(workers);
-      for (size_t lane : idle) finish_lane(lane, 0);
-      serve_calls();
+      with_memory([&] {
+        for (size_t lane : idle) finish_lane(lane, 0);
+        serve_calls();
+      });
     }
     if (error_) return std::move(*error_);
     Executed out;
@@ -54,10 +56,20 @@ class Run {
   void start(std::vector<std::jthread>& workers) {
     try {
       for (int i = 0; i < plan_.workers; ++i)
-        workers.emplace_back([this] { calls_.produce ? work_on_queue() : work(); });
+        workers.emplace_back([this] { with_memory([&] { calls_.produce ? work_on_queue() : work(); }); });
     } catch (const std::system_error& error) {
       if (workers.empty())
         record(0, fail(Code::kResourceExhausted, std::string("no thread could be started: ") + error.what()));
+    }
+  }
+
+  /// The budget is a promise of ours, not of the system. Where it has no memory all end, instead of the process.
+  template <class Job>
+  void with_memory(const Job& job) {
+    try {
+      job();
+    } catch (const std::bad_alloc&) {
+      record(0, fail(Code::kResourceExhausted, "the system has not enough memory, though the budget allows it"));
     }
   }
 

@@ -1,7 +1,11 @@
 #include "shardwright/manager/manager.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <new>
+#include <system_error>
 #include <utility>
 
 #include "shardwright/store/directory.h"
@@ -21,6 +25,16 @@ Result<bool> may_have_leftovers(const std::string& root) {
   });
 }
 
+/// Where everything is freed again that the job has taken, a thing that is too large is no end of the process.
+template <class Job>
+Status with_memory(const Job& job) {
+  try {
+    return job();
+  } catch (const std::bad_alloc&) {
+    return fail(Code::kResourceExhausted, "there is not enough memory to save");
+  }
+}
+
 /// Neither is lost.
 Status both(const Status& before, Status now) {
   if (now.ok()) return before;
@@ -34,7 +48,10 @@ CheckpointManager::CheckpointManager(std::string root, ManagerOptions options, s
     : root_(std::move(root)),
       options_(std::move(options)),
       comm_(comm ? std::move(comm) : single_process()),
-      snapshot_(options_.staging_bytes) {}
+      snapshot_(options_.staging_bytes),
+      process_(::getpid()) {}
+
+bool CheckpointManager::forked() const { return ::getpid() != process_; }
 
 Result<std::unique_ptr<CheckpointManager>> CheckpointManager::open(std::string root, ManagerOptions options,
                                                                    std::unique_ptr<Comm> comm) {
@@ -66,34 +83,44 @@ Status CheckpointManager::prepare_root() {
 }
 
 CheckpointManager::~CheckpointManager() {
-  (void)thread_.request_stop();
-  changed_.notify_all();
-  if (thread_.joinable()) thread_.join();
-  if (error_ && options_.lost) options_.lost(*error_);
+  if (forked()) {  // these are the parent's: a copy of a lock that may be held, of a thread that is not here
+    (void)background_.release();
+    (void)comm_.release();
+    return;
+  }
+  Background& all = *background_;
+  (void)all.thread.request_stop();
+  all.changed.notify_all();
+  if (all.thread.joinable()) all.thread.join();
+  if (all.error && options_.lost) options_.lost(*all.error);
 }
 
 Status CheckpointManager::take_error() {
-  std::lock_guard lock(mutex_);
-  if (!error_) return {};
-  return *std::exchange(error_, std::nullopt);
+  std::lock_guard lock(background_->mutex);
+  if (!background_->error) return {};
+  return *std::exchange(background_->error, std::nullopt);
 }
 
 bool CheckpointManager::idle() const {
-  std::lock_guard lock(mutex_);
-  return !busy_;
+  if (forked()) return true;
+  std::lock_guard lock(background_->mutex);
+  return !background_->busy;
 }
 
 WrittenStep CheckpointManager::last() const {
-  std::lock_guard lock(mutex_);
-  return last_;
+  if (forked()) return {};
+  std::lock_guard lock(background_->mutex);
+  return background_->last;
 }
 
 Status CheckpointManager::wait(std::optional<std::chrono::steady_clock::time_point> until) {
-  std::unique_lock lock(mutex_);
-  auto done = [&] { return !busy_; };
+  if (forked()) return {};
+  Background& all = *background_;
+  std::unique_lock lock(all.mutex);
+  auto done = [&] { return !all.busy; };
   if (!until) {
-    changed_.wait(lock, done);
-  } else if (!changed_.wait_until(lock, *until, done)) {
+    all.changed.wait(lock, done);
+  } else if (!all.changed.wait_until(lock, *until, done)) {
     return fail(Code::kUnavailable, "the save in the background is not done yet").at_path(root_);
   }
   lock.unlock();
@@ -108,7 +135,7 @@ Status CheckpointManager::close() {
 }
 
 Result<std::vector<Leftover>> CheckpointManager::prune(PruneOptions options) {
-  options.claimed = claim_ != nullptr;
+  options.claimed = claim_ != nullptr && !forked();
   return prune_steps(root_, options_.names, options);
 }
 
@@ -124,13 +151,26 @@ Status CheckpointManager::check_root(const Request& request) {
 /// What is refused at once is refused here; then the values are held still.
 Status CheckpointManager::hold(Request& request, const JobOptions& job) {
   if (leads()) SHARDWRIGHT_TRY(check_root(request));
-  if (request.hold != Hold::kStaged) return {};
-  SHARDWRIGHT_ASSIGN(request.content.tensors,
-                     snapshot_.hold(request.content.tensors, request.content.calls, job.plan.threads));
+  if (request.hold == Hold::kReference || request.hold == Hold::kBlocking) return {};
+  auto held = snapshot_.hold(request.content.tensors, request.content.calls, job.plan.threads);
+  if (held.ok()) {
+    request.content.tensors = std::move(*held);
+    return {};
+  }
+  if (request.hold == Hold::kStaged || held.error().code != Code::kResourceExhausted) return held.error();
+  request.hold = Hold::kBlocking;
   return {};
 }
 
 Status CheckpointManager::save(Request request, const JobOptions& job) {
+  if (forked())
+    return fail(Code::kInvalidArgument, "a manager saves in the process that opened it, not in one forked from that")
+        .at_path(root_)
+        .with_hint("open another one after the fork, with a directory of its own");
+  return with_memory([&] { return save_here(std::move(request), job); });
+}
+
+Status CheckpointManager::save_here(Request request, const JobOptions& job) {
   if (options_.refuse_second && !idle())
     return fail(Code::kUnavailable, "a save is still running")
         .at_path(root_)
@@ -144,22 +184,27 @@ Status CheckpointManager::save(Request request, const JobOptions& job) {
     return both(before, held);
   }
   request.content.calls = {};  // they are of this thread
-  hand_over({std::move(request)});
-  return before;
+  return both(before, hand_over({std::move(request)}));
 }
 
 void CheckpointManager::refuse(const Error& why) {
-  if (comm_->size() == 1) return;
+  if (comm_->size() == 1 || forked()) return;
   (void)wait();  // whatever has become of it: this is about the next one
-  hand_over({{}, why});
+  (void)hand_over({{}, why});
 }
 
-void CheckpointManager::hand_over(Work next) {
-  std::lock_guard lock(mutex_);
-  pending_ = std::move(next);
-  busy_ = true;
-  if (!thread_.joinable()) thread_ = std::jthread([this](const std::stop_token& stop) { work(stop); });
-  changed_.notify_all();
+Status CheckpointManager::hand_over(Work next) {
+  Background& all = *background_;
+  std::lock_guard lock(all.mutex);
+  try {
+    if (!all.thread.joinable()) all.thread = std::jthread([this](const std::stop_token& stop) { work(stop); });
+  } catch (const std::system_error& error) {
+    return fail(Code::kResourceExhausted, "there can be no thread to save in the background").with_found(error.what());
+  }
+  all.pending = std::move(next);
+  all.busy = true;
+  all.changed.notify_all();
+  return {};
 }
 
 /// One step, and what the rules say of the others then.
@@ -172,19 +217,22 @@ Status CheckpointManager::write(const Work& work, const JobOptions& job) {
     if (request.until && std::chrono::steady_clock::now() > *request.until) return false;
     return !job.progress || job.progress(phase, done, total);
   };
+  struct Unwatch {
+    Comm& comm;
+    ~Unwatch() { comm.set_watch({}); }
+  } unwatch{*comm_};
   comm_->set_watch([&]() -> Status {
     if (options.progress("wait", 0, 0)) return {};
     return fail(Code::kAborted, "stopped on request");
   });
   auto written = write_step(root_, options_.names, request.content, conflict, options, *comm_, work.own);
-  comm_->set_watch({});
   if (!work.own.ok()) return {};  // told already
   if (!written.ok())
     return std::move(written.error())
         .within(fmt::format("while step {} was saved in '{}'", request.content.step, root_));
   {
-    std::lock_guard lock(mutex_);
-    last_ = std::move(*written);
+    std::lock_guard lock(background_->mutex);
+    background_->last = std::move(*written);
   }
   return leads() ? apply_rules(request) : Status();
 }
@@ -201,19 +249,20 @@ Status CheckpointManager::apply_rules(const Request& request) {
 }
 
 void CheckpointManager::work(const std::stop_token& stop) {
-  std::unique_lock lock(mutex_);
+  Background& all = *background_;
+  std::unique_lock lock(all.mutex);
   // What was handed over is written, also when the end is asked for meanwhile.
-  while (changed_.wait(lock, stop, [&] { return pending_.has_value(); }) || pending_) {
-    Work next = std::move(*std::exchange(pending_, std::nullopt));
+  while (all.changed.wait(lock, stop, [&] { return all.pending.has_value(); }) || all.pending) {
+    Work next = std::move(*std::exchange(all.pending, std::nullopt));
     lock.unlock();
     JobOptions job = options_.job;
     job.progress = nullptr;
-    Status status = write(next, job);
+    Status status = with_memory([&] { return write(next, job); });
     next = {};  // lets go of what it held before anybody is told
     lock.lock();
-    if (!status.ok()) error_ = std::move(status.error());
-    busy_ = false;
-    changed_.notify_all();
+    if (!status.ok()) all.error = std::move(status.error());
+    all.busy = false;
+    all.changed.notify_all();
   }
 }
 

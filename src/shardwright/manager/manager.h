@@ -31,14 +31,18 @@ struct ManagerOptions {
 
 /// How a save holds values still.
 enum class Hold : uint8_t {
-  kStaged,     ///< copied before save() returns
-  kReference,  ///< as they lie: all in memory, they do not change, and stay, until idle()
-  kBlocking,   ///< save() returns when the step is there
+  kStaged,            ///< copied before save() returns
+  kStagedOrBlocking,  ///< so, or when there is no memory for a copy, as kBlocking
+  kReference,         ///< as they lie: all in memory, they do not change, and stay, until idle()
+  kBlocking,          ///< save() returns when the step is there
 };
 
 /// Steps below one root, which has one writer: from its first save until close() a manager holds ROOT/.writer (see claim.h), and another one's save
 /// is kUnavailable, naming it; to read anybody may open one. Every function but idle() belongs to one thread, the owner's. A failure in the background is
 /// returned once, by the next call of save(), wait() or close(): what failed is no step.
+///
+/// A process that is forked has no thread that saves: there save() is an error, wait() and close() do nothing, and the end waits for nothing. To read it
+/// may be used.
 ///
 /// By several ranks: open() and save() are collective: all ranks call them in the same order, save() with the same step, and write_step() with a
 /// Comm says what each brings. Both waits, for the save before and for the other ranks, are made by the thread in the background (but for
@@ -93,9 +97,11 @@ class CheckpointManager {
   CheckpointManager(std::string root, ManagerOptions options, std::unique_ptr<Comm> comm);
   Status prepare_root();
   Status check_root(const Request& request);
+  bool forked() const;
+  Status save_here(Request request, const JobOptions& job);
   bool leads() const { return comm_->rank() == 0; }
   Status hold(Request& request, const JobOptions& job);
-  void hand_over(Work next);
+  Status hand_over(Work next);
   Status write(const Work& work, const JobOptions& job);
   Status apply_rules(const Request& request);
   void work(const std::stop_token& stop);
@@ -103,17 +109,22 @@ class CheckpointManager {
 
   const std::string root_;
   const ManagerOptions options_;
-  const std::unique_ptr<Comm> comm_;  ///< of whoever writes: the thread, or save() while that does nothing
+  /// What the thread and the owner share. A fork cannot even take it apart.
+  struct Background {
+    std::mutex mutex;
+    std::condition_variable_any changed;
+    // Below: guarded by mutex.
+    std::optional<Work> pending;
+    bool busy = false;
+    std::optional<Error> error;
+    WrittenStep last;
+    std::jthread thread;  ///< begun by the first save in the background
+  };
+  std::unique_ptr<Comm> comm_;  ///< of whoever writes: the thread, or save() while that does nothing
   std::unique_ptr<Claim> claim_;
   Snapshot snapshot_;
-  mutable std::mutex mutex_;
-  mutable std::condition_variable_any changed_;
-  // Below: guarded by mutex_.
-  std::optional<Work> pending_;
-  bool busy_ = false;
-  std::optional<Error> error_;
-  WrittenStep last_;
-  std::jthread thread_;  ///< begun by the first save in the background
+  std::unique_ptr<Background> background_ = std::make_unique<Background>();
+  const int process_;
 };
 
 }  // namespace shardwright

@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
 
 #include <csignal>
 #include <filesystem>
@@ -99,7 +100,50 @@ TEST_F(Manager, StagingHasALimit) {
   auto manager = open({.staging_bytes = 11999});
   EXPECT_CODE(manager->save(request(1), {}), Code::kResourceExhausted);
   EXPECT_OK(manager->save(request(1, Hold::kBlocking), {}));
-  EXPECT_THAT(complete(*manager), ElementsAre(1));
+  EXPECT_OK(manager->save(request(2, Hold::kStagedOrBlocking), {}));
+  EXPECT_TRUE(manager->idle());
+  EXPECT_THAT(complete(*manager), ElementsAre(1, 2));
+}
+
+/// More than any address space has: said before anything is copied, whatever the limit.
+TEST_F(Manager, NoMemoryForACopyIsAnError) {
+  CatalogBuilder builder;
+  int64_t shape[] = {int64_t{1} << 45};
+  ASSERT_OK(builder.add_tensor("w", DType::kF32, shape));
+  Place place{Place::kMemory, -1, 0, reinterpret_cast<uint64_t>(values.data()), uint64_t{1} << 47};
+  ASSERT_OK(builder.add_flat(place, DType::kF32));
+  auto manager = open({.staging_bytes = uint64_t{1} << 60});
+  auto large = request(1);
+  large.content.tensors = *builder.build();
+  auto refused = manager->save(std::move(large), {});
+  EXPECT_CODE(refused, Code::kResourceExhausted);
+  EXPECT_THAT(refused.error().message, HasSubstr("for a copy"));
+  EXPECT_OK(manager->save(request(1), {}));
+  EXPECT_OK(manager->wait());
+}
+
+/// The thread that saves is not there in the child: nothing there waits for it, and the parent's save is none of its business.
+TEST_F(Manager, AForkSavesNothingAndWaitsForNothing) {
+  values.assign(3'000'000, 4.f);
+  auto manager = open();
+  ASSERT_OK(manager->save(request(1), {}));
+  pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(20);
+    auto refused = manager->save(request(2), {});
+    bool good = !refused.ok() && refused.error().message.find("forked") != std::string::npos && manager->idle() &&
+                manager->wait().ok() && manager->latest().ok() && manager->close().ok();
+    manager.reset();
+    auto own =
+        CheckpointManager::open(directory.at("other"), {});  // what the parent had locked at the fork is no lock here
+    good = good && (*own)->save(request(1), {}).ok() && (*own)->close().ok();
+    ::_exit(good ? 0 : 1);
+  }
+  int status = 1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+  EXPECT_OK(manager->close());
+  EXPECT_EQ(first_of(1), 4.f);
 }
 
 TEST_F(Manager, RulesApplyAfterEachSave) {

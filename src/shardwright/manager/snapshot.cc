@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <new>
 #include <thread>
 
 #include "shardwright/base/text.h"
@@ -87,8 +88,21 @@ void copy_all(const Catalog& tensors, const std::vector<Part>& parts, std::byte*
   auto most =
       std::min<size_t>(threads > 0 ? threads : std::clamp(std::thread::hardware_concurrency(), 1u, 4u), parts.size());
   std::vector<std::jthread> helpers;
-  for (size_t i = 1; i < most; ++i) helpers.emplace_back(work);
+  try {
+    for (size_t i = 1; i < most; ++i) helpers.emplace_back(work);
+  } catch (const std::exception&) {  // no room for one more stack: fewer do it
+  }
   work();
+}
+
+Result<Slab> allocate(uint64_t bytes) {
+  try {
+    return Slab::allocate(bytes);
+  } catch (const std::bad_alloc&) {
+    return fail(Code::kResourceExhausted, "the system has not enough memory for a copy of what is to be saved")
+        .with_expected(format_bytes(bytes))
+        .with_hint("a save that does not return before it is done needs none");
+  }
 }
 
 }  // namespace
@@ -109,7 +123,7 @@ Result<Catalog> Snapshot::hold(const Catalog& tensors, const Calls& calls, int t
         .with_hint("a higher limit, or a save that does not return before it is done");
   if (needed > memory_.size()) {
     memory_ = {};  // before the larger one is there
-    memory_ = Slab::allocate(needed);
+    SHARDWRIGHT_ASSIGN(memory_, allocate(needed));
   }
   std::vector<Part> parts;
   for (const auto& one : held) cut(tensors, one, parts);
