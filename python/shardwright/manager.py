@@ -84,7 +84,8 @@ class CheckpointManager:
                  max_shard_size: int | str | None = None, options: Mapping[str, str] | None = None, incremental: bool = False,
                  preemption: int | None = None, ranks: Ranks | Literal["job"] | None = "job", memory: int | str = DEFAULT_MEMORY,
                  threads: int = 0):
-        """directory: made by the first save. What a dead process left of a save there is removed.
+        """directory: a path, where '~' is not expanded; addresses ("gs://...") are refused. Made by the first save. What a dead process left of a save
+            there is removed.
 
         format: how tensors are written: "orbax", "safetensors", "keras-h5", "keras-sharded". item: the directory within a step that holds them.
         background: save() returns when the values are held still; else when the step is there.
