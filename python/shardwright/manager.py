@@ -324,13 +324,14 @@ class CheckpointManager:
             step = self.best()
             if step is None:
                 raise NotFoundError("no step has the metric", path=self._root, expected=self._best[0])
+        newest = self.latest() if step is None or step == "latest" else None  # raises where nobody can tell which that is
         known = self.steps()
         complete = [info for info in known if info.complete]
         if step is None or step == "latest":
-            if complete:
-                return complete[-1]
-            raise NotFoundError("there is no complete step", path=self._root,
-                                found=", ".join(f"{info.name}: {info.proof}" for info in known) or None)
+            if newest is None:
+                raise NotFoundError("there is no complete step", path=self._root,
+                                    found=", ".join(f"{info.name}: {info.proof}" for info in known) or None)
+            step = newest
         number = _step_number(step)
         for info in known:
             if info.step == number and not info.complete:

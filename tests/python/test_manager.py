@@ -4,6 +4,7 @@ import gc
 import os
 import pathlib
 import runpy
+import shutil
 import signal
 import subprocess
 import sys
@@ -606,6 +607,23 @@ print("child", os.wait()[1], flush=True)
 manager.close()
 print(sw.CheckpointManager(sys.argv[1]).all_steps())
 """
+
+
+def test_no_older_step_instead_of_one_that_cannot_be_looked_at(root):
+    with CheckpointManager(root, keep_last=1) as manager:
+        manager.save(1, {"a": np.zeros(1)})
+        manager.save(2, {"a": np.ones(1)})
+        manager.wait()
+        manager.save(3, {"a": np.ones(1)})
+        manager.wait()
+        shutil.move(root / "3" / "state", root / "away")
+        (root / "3" / "state").symlink_to("state")  # in a circle: no error of permission, which root never has
+        for ask in (manager.latest, manager.info, manager.restore):
+            with pytest.raises(shardwright.Error, match="symbolic links"):
+                ask()
+        with pytest.raises(shardwright.Error, match="symbolic links"):
+            manager.save(3, {"a": np.ones(1)})
+        assert manager.prune(older_than=0) == [] and (root / "3").is_dir()
 
 
 def test_a_forked_process_waits_for_nothing(root):

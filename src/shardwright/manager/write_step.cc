@@ -350,8 +350,19 @@ class StepWriter {
   WrittenStep written_;
 };
 
+Error in_the_way(const std::string& path, uint64_t step, std::string what, std::string hint) {
+  return fail(Code::kAlreadyExists, fmt::format("something else has the name of step {}", step))
+      .at_path(path)
+      .with_found(std::move(what))
+      .with_hint(std::move(hint));
+}
+
 /// What has the name of the step: only what is proved to be a broken one, at which nobody is, may be set aside unasked.
 Status check_replaceable(const std::string& path, uint64_t step) {
+  std::error_code error;
+  bool directory = fs::is_directory(path, error);
+  if (!directory && (!error || detail::means_missing(error.value())))
+    return in_the_way(path, step, "no directory", "move it away; or force replaces it");
   auto proof = prove_step(path);
   if (proof.trouble)
     return std::move(*proof.trouble)
@@ -361,16 +372,16 @@ Status check_replaceable(const std::string& path, uint64_t step) {
     return fail(Code::kAlreadyExists, fmt::format("step {} is there already", step))
         .at_path(path)
         .with_hint("force replaces it");
-  Marks marks = marks_of(path);
-  if (marks == Marks::kFinished || marks == Marks::kEmpty) return {};
-  bool recent = detail::look_at_tree(path).changed_within(kUnderWay);
-  if (marks == Marks::kBegun && !recent) return {};
-  return fail(Code::kAlreadyExists, fmt::format("something else has the name of step {}", step))
-      .at_path(path)
-      .with_found(marks == Marks::kBegun ? proof.text + "; changed within the last hour"
-                                         : "files that are no checkpoint")
-      .with_hint(marks == Marks::kBegun ? "another program may be writing it: end that, and save with force"
-                                        : "move it away; or force replaces it");
+  switch (marks_of(path)) {
+    case Marks::kFinished:
+    case Marks::kEmpty: return {};
+    case Marks::kNone:
+      return in_the_way(path, step, "files that are no checkpoint", "move it away; or force replaces it");
+    case Marks::kBegun: break;
+  }
+  if (!detail::look_at_tree(path).changed_within(kUnderWay)) return {};
+  return in_the_way(path, step, proof.text + "; changed within the last hour",
+                    "another program may be writing it: end that, and save with force");
 }
 
 }  // namespace

@@ -364,6 +364,8 @@ TEST_F(WriteStep, ABrokenStepIsInNobodysWay) {
   EXPECT_THAT(entries(), ElementsAre(".branches", "3", "4"));
   // Somebody's files, and what another program may be writing just now.
   write_file(root + "/5/notes", "x");
+  write_file(root + "/7", "x");
+  EXPECT_THAT(write(7, 1).error().found, "no directory");
   write_file(root + "/6/_CHECKPOINT_METADATA", R"({"init_timestamp_nsecs": 1, "commit_timestamp_nsecs": null})");
   EXPECT_CODE(write(5, 1), Code::kAlreadyExists);
   EXPECT_THAT(write(6, 1).error().found, HasSubstr("never committed"));
