@@ -156,7 +156,8 @@ Result<std::vector<Leftover>> prune_steps(const std::string& root, const std::op
     return leftover.live || (leftover.name == kBranches && !options.branches) || (leftover.broken && !options.broken);
   });
   for (const auto& leftover : found)
-    if (!options.dry_run) SHARDWRIGHT_TRY(remove_leftover(root, leftover));
+    if (auto removed = options.dry_run ? Status() : remove_leftover(root, leftover); !removed.ok() && !options.lenient)
+      return removed.error();
   return found;
 }
 

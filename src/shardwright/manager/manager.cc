@@ -78,7 +78,8 @@ Status CheckpointManager::prepare_root() {
   if (!any) return {};
   auto claim = Claim::take(root_, {});
   if (!claim.ok()) return {};  // who writes here clears up, or nobody can
-  auto pruned = prune_steps(root_, options_.names, {.branches = false, .broken = false, .claimed = true});
+  auto pruned =
+      prune_steps(root_, options_.names, {.branches = false, .broken = false, .claimed = true, .lenient = true});
   return pruned.ok() ? Status() : Status(pruned.error());
 }
 

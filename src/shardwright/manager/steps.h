@@ -89,6 +89,8 @@ struct PruneOptions {
   bool broken = true;    ///< and what has a step's name, but is not complete
   bool dry_run = false;
   bool claimed = false;  ///< the caller has the claim
+  bool lenient =
+      false;  ///< what cannot be removed stays for the next time, without an error; it is returned all the same
 };
 /// Removes those that are not live, finishes what can be finished (see write_step); returns what was removed. dry_run: only says so.
 Result<std::vector<Leftover>> prune_steps(const std::string& root, const std::optional<StepNames>& names,
