@@ -19,6 +19,7 @@ import re
 import signal
 import sys
 import threading
+import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -135,6 +136,7 @@ class CheckpointManager:
                  "every_seconds": None if keep_interval is None else max(1, round(keep_interval)), "metric": best_metric, "best": count,
                  "max": best_mode == "max", "keep_missing": keep_without_metric}
         self._held: list[Source] = []
+        self._warned_of: tuple[int, float] | None = None
         self._preemption: Preemption | None = None
         self._incremental = bool(incremental)
         self._ranks = current_ranks() if ranks == "job" else ranks
@@ -253,6 +255,16 @@ class CheckpointManager:
         finally:
             if self._opened is not None and self._opened.idle:
                 self._held = []
+                self._say_warnings()
+
+    def _say_warnings(self) -> None:
+        """What the last save had to say, as that a broken step was set aside: once."""
+        last = self._core.last()
+        said = last["step"], last["seconds"]
+        if last["warnings"] and said != self._warned_of:
+            self._warned_of = said
+            for text in last["warnings"]:
+                warnings.warn(text, stacklevel=3)
 
     def close(self) -> None:
         """Waits, raises what failed, and gives the memory back. Twice is fine."""

@@ -379,6 +379,23 @@ def test_facts_come_back_as_they_were(root):
         assert manager.restore(item="more") == {1: ("x",)}
 
 
+
+def test_a_step_that_broke_is_in_nobodys_way(tmp_path):
+    def train(to):
+        with CheckpointManager(tmp_path / "run") as manager:
+            latest = manager.latest()
+            for step in range(0 if latest is None else latest + 1, to):
+                manager.save(step, {"w": np.full(3, step)})
+
+    train(3)
+    os.truncate(tmp_path / "run" / "2" / "state" / "_METADATA", 3)
+    with pytest.warns(UserWarning, match="2"):
+        train(4)
+    with CheckpointManager(tmp_path / "run") as manager:
+        assert [info.step for info in manager.steps() if info.complete] == [0, 1, 2, 3]
+        assert list(manager.restore(2)["w"]) == [2, 2, 2]
+
+
 def test_never_silently(root):
     with CheckpointManager(root) as manager:
         manager.save(5, {"a": np.ones(1)})
