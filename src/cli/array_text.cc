@@ -69,7 +69,8 @@ class FloatFormat {
         smallest = std::min(smallest, std::fabs(value));
       }
     }
-    exponent_ = largest != 0 && (largest >= 1e8 || smallest < 1e-4 || largest / smallest > 1000);
+    double plain_below = dtype == DType::kF16 ? 1e3 : dtype == DType::kF32 ? 1e6 : 1e8;  // as NumPy 2.4
+    exponent_ = largest != 0 && (largest >= plain_below || smallest < 1e-4 || largest / smallest > 1000);
     for (double value : values) {
       if (std::isfinite(value)) measure(value);
     }

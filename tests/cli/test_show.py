@@ -40,6 +40,8 @@ def some_arrays(generator):
     yield np.array([np.nan, 408360160.0000001])
     for kind, values in ((np.float16, (999, 1000, 65504)), (np.float32, (-999999, 1e6, 178923300)), (np.float64, (1e6, 1e16))):
         yield from (np.array(value, kind) for value in values)
+        yield from (np.array([value], kind) for value in values)
+    yield np.array([80253832, 12345], np.float32)
     yield np.array([1e-10, 1.0], np.float32)
     yield np.ones((2, 1), np.bool_)
     yield np.array(True)
