@@ -42,6 +42,7 @@ y = torch.nn.functional.linear(torch.nn.functional.linear(x, weights["w"].to_loc
 dist.all_reduce(y)
 w, v = (torch.from_numpy(whole[n]) for n in "wv")
 assert torch.allclose(y, x @ w.T @ v.T, rtol=1e-4)
+dist.barrier()
 dist.destroy_process_group()
 print("ok")
 """
