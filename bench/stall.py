@@ -116,6 +116,7 @@ def timed(call, *arguments):
 def measure(rival, step, world):
     """Seconds of the call, of the steps after it beyond what a step takes, until the step is on disk, and until it is back in other arrays."""
     state, usual, later = world.state(), [], []
+    world.finish(state)
     for _ in range(STEPS_BEFORE):
         state, seconds = timed(world.train, state)
         usual.append(seconds)
