@@ -55,6 +55,18 @@ TEST(DirectoryComm, RankThatIsKilledIsNamedAtOnce) {
   EXPECT_LT(std::chrono::steady_clock::now() - began, 10s);
 }
 
+TEST(DirectoryComm, RankThatMakesNoCloneIsNamed) {
+  TemporaryDirectory directory;
+  Processes ranks(3, [&](int rank) {
+    auto comm = join(directory, rank, 3);
+    if (!comm->all_gather({}, deadline_in(30s)).ok()) return std::string("bad start");
+    if (rank == 1) ::raise(SIGKILL);
+    auto twin = comm->clone();
+    return twin.ok() ? "ok" : twin.error().text();
+  });
+  for (int rank : {0, 2}) EXPECT_THAT(ranks.text(rank), HasSubstr("rank 1 ended before the work was done"));
+}
+
 /// No file can be made, not even the one that says so: the others do not wait for it.
 TEST(DirectoryComm, RankThatCannotSpeakIsNoticedAtOnce) {
   TemporaryDirectory directory;

@@ -29,7 +29,9 @@ class MailboxComm : public Comm {
 
   Result<std::unique_ptr<Comm>> clone() override {
     if (failed_) return *failed_;
-    auto twin = mailbox_->clone(Clock::now() + kCloneTime);
+    const Deadline deadline = Clock::now() + kCloneTime;
+    if (auto here = all_gather({}, deadline); !here.ok()) return here.error();  // names who is missing: MPI could not
+    auto twin = mailbox_->clone(deadline);
     if (!twin.ok()) return give_up(std::move(twin.error()));
     return comm_of(std::move(*twin));
   }
