@@ -165,12 +165,12 @@ def main():
     arguments.add_argument("--figure", default=None)
     given = arguments.parse_args()
     root = tempfile.mkdtemp(dir=given.dir)
-    results = {}
+    frameworks, results = given.framework or ["jax", "torch"], {}
     try:
-        if "jax" in (given.framework or ["jax"]):
+        if "jax" in frameworks:
             for case, donated in (("JAX", False), ("JAX, donated", True)):
                 results[case] = run(case, OnJax(given.mb, donated), rivals_of("jax"), given.rounds, root)
-        if "torch" in (given.framework or ["torch"]):
+        if "torch" in frameworks:
             import torch
             torch.distributed.init_process_group("gloo", init_method=f"file://{root}/meet", rank=0, world_size=1)
             results["PyTorch"] = run("PyTorch", OnTorch(given.mb), rivals_of("torch"), given.rounds, root)

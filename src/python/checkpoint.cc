@@ -105,13 +105,6 @@ nb::dict info_of(const Checkpoint& checkpoint) {
   return out;
 }
 
-template <class Range>
-nb::list strs_of(const Range& range) {
-  nb::list out;
-  for (const auto& text : range) out.append(to_str(text));
-  return out;
-}
-
 Checkpoint open(const nb::str& path, bool isolate, uint64_t max_metadata_bytes, bool opaque_as_bytes) {
   std::string name = from_str(path);
   OpenOptions options;

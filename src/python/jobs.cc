@@ -26,12 +26,6 @@ void take(const nb::dict& fields, const char* name, T& into) {
   }
 }
 
-nb::list strs_of(const std::vector<std::string>& texts) {
-  nb::list out;
-  for (const auto& text : texts) out.append(to_str(text));
-  return out;
-}
-
 nb::object size_or_none(uint64_t size) {
   return size == kUnknown ? nb::object(nb::none()) : nb::object(nb::int_(size));
 }

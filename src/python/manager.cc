@@ -218,9 +218,7 @@ void bind_manager(nb::module_& module) {
             out["linked_nbytes"] = last.linked_bytes;
             out["seconds"] = last.seconds;
             out["peak_memory_bytes"] = last.peak_memory_bytes;
-            nb::list warnings;
-            for (const auto& warning : last.warnings) warnings.append(to_str(warning));
-            out["warnings"] = warnings;
+            out["warnings"] = strs_of(last.warnings);
             return out;
           },
           nb::sig("def last(self) -> dict[str, typing.Any]"))

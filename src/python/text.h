@@ -14,6 +14,14 @@ inline nanobind::str to_str(std::string_view text) {
       PyUnicode_DecodeUTF8(text.data(), static_cast<Py_ssize_t>(text.size()), "surrogateescape"));
 }
 
+/// A list of str, of anything that is walked text by text.
+template <class Range>
+nanobind::list strs_of(const Range& range) {
+  nanobind::list out;
+  for (const auto& text : range) out.append(to_str(text));
+  return out;
+}
+
 /// The way back. Throws what Python raised.
 inline std::string from_str(const nanobind::handle& text) {
   auto bytes = nanobind::steal(PyUnicode_AsEncodedString(text.ptr(), "utf-8", "surrogateescape"));

@@ -169,6 +169,12 @@ Status remark_surplus(Store& store, const HubSet& set, const HubLines& index, co
   return {};
 }
 
+Status add_side_files(CatalogBuilder& builder, Store& store) {
+  SHARDWRIGHT_ASSIGN(auto side_files, find_side_files(store));
+  for (auto& side : side_files) builder.add_side_file(std::move(side));
+  return {};
+}
+
 }  // namespace
 
 Line HubLines::line_of(std::string_view name, uint32_t shard, TensorId id) {
@@ -293,10 +299,7 @@ Result<Catalog> open_set(Store& store, const HubSet& set, const HubLines& index,
   auto whole = index.present;
   SHARDWRIGHT_ASSIGN(auto headers, read_shards(index, fill, whole, options));
   SHARDWRIGHT_TRY(fill.finish());
-  if (directory) {
-    SHARDWRIGHT_ASSIGN(auto side_files, find_side_files(store));
-    for (auto& side : side_files) fill.builder.add_side_file(std::move(side));
-  }
+  if (directory) SHARDWRIGHT_TRY(add_side_files(fill.builder, store));
   auto catalog = fill.builder.build();
   if (!catalog.ok()) return name_the_shards(std::move(catalog.error()), store, index, headers);
   SHARDWRIGHT_TRY(Comparison(store, set, index, headers, *catalog).run(whole, options));
@@ -307,6 +310,13 @@ Result<Catalog> open_set(Store& store, const HubSet& set, const HubLines& index,
 }
 
 }  // namespace
+
+Result<Catalog> build_hub_file(HubFill& fill, Store& store, const std::string& key, bool directory) {
+  if (directory) SHARDWRIGHT_TRY(add_side_files(fill.builder, store));
+  auto catalog = fill.builder.build();
+  if (!catalog.ok() && catalog.error().path.empty()) catalog.error().path = store.describe(key);
+  return catalog;
+}
 
 Result<Catalog> open_hub(Store& store, std::string_view at, const HubKind& kind, HubFill& fill, OpenHubFile open_file,
                          const OpenOptions& options) {

@@ -54,6 +54,9 @@ class HubFill {
 using OpenHubFile = Result<Catalog> (*)(Store& store, const std::string& key, bool directory,
                                         const OpenOptions& options);
 
+/// What OpenHubFile ends with: the catalogue of the filled `key`, with side files where it stands for its directory; errors name the file.
+Result<Catalog> build_hub_file(HubFill& fill, Store& store, const std::string& key, bool directory);
+
 /// Format::open. fill: empty yet. Errors: kNotFound naming all missing shards; kCorrupt; with findings, all that is wrong is collected and what can be opened is.
 Result<Catalog> open_hub(Store& store, std::string_view at, const HubKind& kind, HubFill& fill, OpenHubFile open_file,
                          const OpenOptions& options);

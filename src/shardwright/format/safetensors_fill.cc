@@ -1,7 +1,5 @@
 #include "shardwright/format/safetensors_fill.h"
 
-#include "shardwright/format/side_files.h"
-
 namespace shardwright {
 
 void SafetensorsFill::expect_notes(const Json& metadata) {
@@ -86,13 +84,7 @@ Result<Catalog> open_safetensors_file(Store& store, const std::string& key, bool
     if (file.error().code != Code::kCorrupt && file.error().code != Code::kUnsupported) return std::move(file.error());
     SHARDWRIGHT_TRY(options.report(std::move(file.error())));
   }
-  if (directory) {
-    SHARDWRIGHT_ASSIGN(auto side_files, find_side_files(store));
-    for (auto& side : side_files) fill.builder.add_side_file(std::move(side));
-  }
-  auto catalog = fill.builder.build();
-  if (!catalog.ok() && catalog.error().path.empty()) catalog.error().path = store.describe(key);
-  return catalog;
+  return build_hub_file(fill, store, key, directory);
 }
 
 }  // namespace shardwright

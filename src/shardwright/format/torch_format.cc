@@ -1,5 +1,4 @@
 #include "shardwright/format/hub_set.h"
-#include "shardwright/format/side_files.h"
 #include "shardwright/format/torch_draft.h"
 #include "shardwright/format/torch_fill.h"
 
@@ -24,13 +23,7 @@ Result<Catalog> open_file(Store& store, const std::string& key, bool directory, 
     SHARDWRIGHT_TRY(options.report(std::move(status.error())));
   }
   SHARDWRIGHT_TRY(fill.finish());
-  if (directory) {
-    SHARDWRIGHT_ASSIGN(auto side_files, find_side_files(store));
-    for (auto& side : side_files) fill.builder.add_side_file(std::move(side));
-  }
-  auto catalog = fill.builder.build();
-  if (!catalog.ok() && catalog.error().path.empty()) catalog.error().path = store.describe(key);
-  return catalog;
+  return build_hub_file(fill, store, key, directory);
 }
 
 Result<Catalog> open(Store& store, std::string_view at, const OpenOptions& options) {

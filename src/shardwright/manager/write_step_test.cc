@@ -34,6 +34,18 @@ struct Weights {
   std::vector<float> values;
 };
 
+/// A step of one float tensor "w" of 1000 elements, whose values calls.produce makes.
+StepContent called(uint64_t step) {
+  CatalogBuilder builder;
+  int64_t shape[] = {1000};
+  EXPECT_OK(builder.add_tensor("w", DType::kF32, shape));
+  EXPECT_OK(builder.add_flat({Place::kCall, -1, 0, 0, 4000}, DType::kF32));
+  StepContent content;
+  content.step = step;
+  content.tensors = *builder.build();
+  return content;
+}
+
 class WriteStep : public testing::TestWithParam<const char*> {
  protected:
   Result<WrittenStep> write(uint64_t step, float value, StepConflict conflict = {}, double loss = 0) {
@@ -197,13 +209,7 @@ TEST_F(WriteStep, AFailureLeavesNothing) {
   format = "hdf5";
   EXPECT_CODE(write(6, 2), Code::kInvalidArgument);
   format = "orbax";
-  CatalogBuilder builder;
-  int64_t shape[] = {1000};
-  ASSERT_OK(builder.add_tensor("w", DType::kF32, shape));
-  ASSERT_OK(builder.add_flat({Place::kCall, -1, 0, 0, 4000}, DType::kF32));
-  StepContent content;
-  content.step = 6;
-  content.tensors = *builder.build();
+  StepContent content = called(6);
   content.calls.produce = [](TensorId, const Box&, MutableView) -> Status { return fail(Code::kIo, "no more"); };
   EXPECT_CODE(write_step(root, names, content, {}, {}), Code::kIo);
   EXPECT_CODE(write_step(root, names, content, {.replace = true}, {}), Code::kIo);
@@ -378,13 +384,7 @@ TEST_F(WriteStep, ABrokenStepIsInNobodysWay) {
 /// Two writers that know nothing of each other: the second one to finish does not win.
 TEST_F(WriteStep, AStepThatAppearsMeanwhileStays) {
   ASSERT_OK(write(2, 2));
-  CatalogBuilder builder;
-  int64_t shape[] = {1000};
-  ASSERT_OK(builder.add_tensor("w", DType::kF32, shape));
-  ASSERT_OK(builder.add_flat({Place::kCall, -1, 0, 0, 4000}, DType::kF32));
-  StepContent content;
-  content.step = 3;
-  content.tensors = *builder.build();
+  StepContent content = called(3);
   content.calls.produce = [&](TensorId, const Box&, MutableView) -> Status {
     fs::copy(root + "/2", root + "/3", fs::copy_options::recursive);
     return {};
