@@ -54,9 +54,9 @@ test-tsan: system-packages-test
 	@$(BUILD) build-tsan -j $(JOBS)
 	$(NO_RANDOM) ctest --test-dir build-tsan -j $(JOBS) --output-on-failure
 
-# Tests that measure the process or the clock are marked `alone` and run one by one, after the others.
+# Tests that measure the clock are marked `alone` and run one by one, after the others; those that need gigabytes of memory are one group.
 test-python: build system-packages-test python-test python
-	SHARDWRIGHT_BIN=$(CURDIR)/build/shardwright .venv/bin/python -m pytest tests -q -m "not alone" -n $(JOBS)
+	SHARDWRIGHT_BIN=$(CURDIR)/build/shardwright .venv/bin/python -m pytest tests -q -m "not alone" -n $(JOBS) --dist loadgroup
 	SHARDWRIGHT_BIN=$(CURDIR)/build/shardwright .venv/bin/python -m pytest tests -q -m alone
 
 # A training run killed 200 times; `make test` does it 20 times.

@@ -14,7 +14,7 @@ import pytest
 import raw
 from process_memory import anonymous_bytes
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.xdist_group("memory")
 MIB = 2**20
 ALLOWED_OVER_BUDGET = 64 * MIB
 # What a process has besides anonymous memory in use: stacks of threads (8 MiB of address space each), writable data of

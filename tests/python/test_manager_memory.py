@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.xdist_group("memory")
 
 SAVES = """
 import sys

@@ -8,7 +8,7 @@ import sys
 import process_memory
 import pytest
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.xdist_group("memory")
 MIB = 2**20
 ALLOWED = (16 + 64) * MIB
 

@@ -12,7 +12,7 @@ import numpy as np
 import process_memory
 import pytest
 
-pytestmark = pytest.mark.alone
+pytestmark = pytest.mark.xdist_group("memory")
 MIB = 2**20
 BUDGET, LIBRARY = 32 * MIB, 64 * MIB
 TENSOR, COUNT, ONLOADED = 64 * MIB, 45, 5
