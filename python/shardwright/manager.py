@@ -151,6 +151,15 @@ class CheckpointManager:
         return self._root
 
     @property
+    def ranks(self) -> Ranks | None:
+        """The processes that save together; None: this one alone."""
+        return self._ranks
+
+    def position(self) -> tuple[int, int]:
+        """Which of them this process is, and of how many."""
+        return (get_process_index(), get_process_count()) if self._ranks is None else (self._ranks.index, self._ranks.count)
+
+    @property
     def _core(self) -> _core.Manager:
         if self._opened is None:
             raise InvalidArgumentError("the manager was closed")
@@ -207,9 +216,6 @@ class CheckpointManager:
             return error
         return None
 
-    def _position(self) -> tuple[int, int]:
-        return (get_process_index(), get_process_count()) if self._ranks is None else (self._ranks.index, self._ranks.count)
-
     def _files(self, stored: Stored, metrics: Mapping[str, float] | None, iterator_state: Any,
                items: Mapping[str, Any]) -> list[tuple[str, str | bytes]]:
         files: list[tuple[str, str | bytes]] = []
@@ -222,7 +228,7 @@ class CheckpointManager:
         if metrics is not None:
             files.append((METRICS, json_text(metrics, "metrics", nan=True)))
         if iterator_state is not None:
-            files += files_of_iterator(iterator_state, *self._position())
+            files += files_of_iterator(iterator_state, *self.position())
         tree = {**(stored.document if self._format != "orbax" else {}), **stored.kinds}
         if tree:
             files.append((f"{self._item}/{TREE}", json.dumps({"version": 1, **tree})))
@@ -241,7 +247,7 @@ class CheckpointManager:
         return "reference" if lies and stored.only_jax and _outlives_donation(stored) else "blocking"
 
     def _kept_by_predicate(self, step: int, metrics: Mapping[str, float] | None, metadata: Mapping[str, Any] | None) -> list[int]:
-        if self._keep_if is None or self._position()[0] != 0:
+        if self._keep_if is None or self.position()[0] != 0:
             return []
         new = StepInfo(step, self._core.name_of(step), True, "about to be saved", False, datetime.now(timezone.utc), 0, 0,
                        dict(metrics or {}), dict(metadata or {}))
@@ -376,7 +382,7 @@ class CheckpointManager:
             return [read_state(states[key]) for key in sorted(states)]
         if not states:
             return None
-        mine = self._position()
+        mine = self.position()
         if mine not in states:
             raise NotFoundError("the number of processes is another than when the iterators were saved", path=folder,
                                 found=f"{len(states)} of {next(iter(states))[1]}", expected=f"process {mine[0]} of {mine[1]}",
@@ -407,7 +413,7 @@ class CheckpointManager:
         Everything is checked before the first value is read: InvalidArgumentError names all that is missing, unexpected or different. Also
         NotFoundError, CorruptError.
         """
-        with self.opened(self._agreed(step), item=item, verify=verify) as (checkpoint, noted):
+        with self.opened(self.agreed(step), item=item, verify=verify) as (checkpoint, noted):
             if target is None:
                 names = [note.name for note in noted.notes if note.has_array]
                 return noted.tree(checkpoint.load(names, memory=self._memory, threads=self._threads, progress=progress))
@@ -428,7 +434,8 @@ class CheckpointManager:
         with open_checkpoint(place) as checkpoint:
             yield checkpoint, _noted(checkpoint, place if os.path.isdir(place) else os.path.dirname(place))
 
-    def _agreed(self, step: int | Literal["latest", "best"] | None) -> int | Literal["latest", "best"] | None:
+    def agreed(self, step: int | Literal["latest", "best"] | None) -> int | Literal["latest", "best"] | None:
+        """By several processes: the number that process 0 finds for "latest" (or None) and "best". Collective, unless it is given a number."""
         if self._ranks is None or not (step is None or isinstance(step, str)):
             return step
         found: int | None = None

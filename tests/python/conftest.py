@@ -1,8 +1,18 @@
+import pathlib
+import sys
+
 import ml_dtypes
 import numpy as np
 import pytest
 
+sys.path.insert(0, str(pathlib.Path(__file__).parent))
 BF16 = np.dtype(ml_dtypes.bfloat16)
+
+
+@pytest.fixture
+def root(tmp_path):
+    """Where a run is to be."""
+    return tmp_path / "run"
 
 
 @pytest.fixture

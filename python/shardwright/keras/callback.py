@@ -13,7 +13,7 @@ import keras
 import numpy as np
 
 from ..errors import AlreadyExistsError, InvalidArgumentError, UnsupportedError
-from ..manager import CheckpointManager, StepInfo
+from ..manager import CheckpointManager, StepInfo, root_of
 from .models import assets_of, config_of
 from .states import ASSETS, CONFIG, FIT, ITEM, RANDOM, Restored, restore_step, state_tree
 from .walk import require_built
@@ -70,7 +70,7 @@ class CheckpointCallback(keras.callbacks.Callback):
                "a function, or an object with get_state()")
         for name in _OURS:
             _check(name not in options, name, options.get(name), "nothing: the arguments of the callback say it")
-        self.directory, self.monitor, self.verbose, self.mode = os.fspath(directory), monitor, verbose, mode
+        self.directory, self.monitor, self.verbose, self.mode = root_of(directory), monitor, verbose, mode
         self.save_best_only, self.save_freq, self.max_to_keep = save_best_only, save_freq, max_to_keep
         self.save_on_background, self.save_weights_only = save_on_background, save_weights_only
         self.metadata, self.iterator_state, self.lower, self.options = metadata, iterator_state, lower, options
@@ -96,16 +96,16 @@ class CheckpointCallback(keras.callbacks.Callback):
         with the random state of the process that was saved, which Dropout of Keras draws from on the CPU."""
         require_built(model, "its state is restored")
         with self._open(self._mode_of(model, step == "best")) as manager:
-            if step is None and manager.latest() is None:
+            chosen = manager.agreed(step)  # type: ignore[arg-type]
+            if chosen is None and manager.latest() is None:
                 return 0
-            info = manager.info(step)  # type: ignore[arg-type]
+            info = manager.info(chosen)
+            iterator = manager.iterator_state(info.step) if hasattr(self.iterator_state, "set_state") else None  # of as many processes, or nothing is changed
             self.restored = restore_step(model, manager, info, **options)
-            if keras.backend.backend() == "torch" and os.path.isdir(os.path.join(manager.path(info.step), RANDOM)):
-                self._random = _torch().from_numpy(manager.restore(info.step, item=RANDOM)["torch"])
-            if hasattr(self.iterator_state, "set_state"):
-                state = manager.iterator_state(info.step)
-                if state is not None:
-                    self.iterator_state.set_state(state)
+            if keras.backend.backend() == "torch":
+                self._random = _random_state_of(manager, info)
+            if iterator is not None:
+                self.iterator_state.set_state(iterator)
         if self.save_freq == "epoch":
             self._last_epoch = info.step
         elif self.restored.batches is not None:
@@ -177,15 +177,20 @@ class CheckpointCallback(keras.callbacks.Callback):
     def _save(self, step: int, next_epoch: int, logs: Any, force: bool = False) -> None:
         """force: the step is there, unless it is none of the best."""
         logs = {name: float(value) for name, value in (logs or {}).items() if np.ndim(value) == 0}
-        better = self._is_better(step, logs) if not force else self._better
-        self._better = better
+        better = self._better = self._agreed(self._is_better(step, logs)) if not force else self._better
         if self.save_best_only and not better:
             return
         assert self._manager is not None
         self._manager.save(step, state_tree(self.model, self.save_weights_only), metrics=logs, metadata=self._metadata(next_epoch, logs),
                            iterator_state=self._iterator_state(), items=self._items(), force=force)
-        if self.verbose and not force:
+        if self.verbose and not force and self._manager.position()[0] == 0:
             print(f"{self.directory}: saves step {step}{f', {self.monitor} {logs[self.monitor]:.5g}' if self.monitor in logs else ''}")
+
+    def _agreed(self, better: bool) -> bool:
+        """Whether a step is saved all processes must answer alike; what each finds in its logs may differ."""
+        assert self._manager is not None
+        ranks = self._manager.ranks
+        return better if ranks is None or not self.save_best_only else ranks.all_gather(b"%d" % better)[0] == b"1"
 
     def _is_better(self, step: int, logs: Mapping[str, float]) -> bool:
         value = logs.get(self.monitor)
@@ -226,7 +231,8 @@ class CheckpointCallback(keras.callbacks.Callback):
                 self._config = ""
         items: dict[str, Any] = {CONFIG: {"config": self._config}} if self._config else {}
         if keras.backend.backend() == "torch":  # its Dropout draws from the generator of the process
-            items[RANDOM] = {"torch": _torch().get_rng_state().numpy()}
+            assert self._manager is not None
+            items[_random_item(self._manager)] = {"torch": _torch().get_rng_state().numpy()}
         assets = _assets(self._model)
         return {**items, ASSETS: assets} if assets else items
 
@@ -295,6 +301,21 @@ def _check_backend() -> None:
 def _torch() -> Any:
     import torch
     return torch
+
+
+def _random_item(manager: CheckpointManager) -> str:
+    """Every process has a random state of its own."""
+    index, count = manager.position()
+    return RANDOM if count == 1 else f"{RANDOM}_{index}_of_{count}"
+
+
+def _random_state_of(manager: CheckpointManager, info: StepInfo) -> Any:
+    name, items = _random_item(manager), os.listdir(manager.path(info.step))
+    if name in items:
+        return _torch().from_numpy(manager.restore(info.step, item=name)["torch"])
+    if any(item.startswith(RANDOM) for item in items):
+        warnings.warn(f"step {info.step} has the random states of another number of processes: they are not restored", stacklevel=4)
+    return None
 
 
 def _metrics_of(model: Any) -> list[Any]:

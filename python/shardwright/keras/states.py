@@ -95,7 +95,7 @@ def step_of(path: str | os.PathLike[str], step: int | str | None, **options: Any
     if not os.path.isdir(root):
         raise NotFoundError("no such directory", path=root)
     with CheckpointManager(root, item=ITEM, **options) as manager:
-        yield manager, manager.info(step)  # type: ignore[arg-type]
+        yield manager, manager.info(manager.agreed(step))  # type: ignore[arg-type]
 
 
 def is_step(path: str) -> bool:

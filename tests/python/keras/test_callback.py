@@ -367,6 +367,14 @@ def test_the_best_of_batches(run):
     assert steps(run) == [1, 2, 4]
 
 
+def test_a_directory_is_where_it_was_when_training_goes_elsewhere(run, monkeypatch):
+    monkeypatch.chdir(run.parent)
+    callback = sk.CheckpointCallback("run")
+    monkeypatch.chdir("/")
+    drive(callback, functional(), [1.0])
+    assert steps(run) == [0]
+
+
 def test_a_metric_that_is_missing(run):
     callback = sk.CheckpointCallback(run, monitor="val_loss", save_best_only=True)
     with pytest.warns(UserWarning, match="no 'val_loss' to know the best by, only loss"):
@@ -464,6 +472,16 @@ def test_metadata_and_the_iterator(run):
         drive(taken, model, [1.0], first=taken.resume(model))
     with shardwright.CheckpointManager(run, item="pytree") as manager:
         assert manager.iterator_state() == {"at": 5}
+
+
+@pytest.mark.skipif(keras.backend.backend() != "torch", reason="JAX has no random state of the process")
+def test_random_states_are_of_a_process(run, monkeypatch):
+    drive(sk.CheckpointCallback(run), functional(), [1.0])
+    monkeypatch.setattr(shardwright.CheckpointManager, "position", lambda self: (1, 2))
+    callback = sk.CheckpointCallback(run)
+    with pytest.warns(UserWarning, match="step 0 has the random states of another number of processes"):
+        drive(callback, functional(), [0.5], first=callback.resume(functional()))
+    assert (run / "1" / "random_1_of_2").is_dir()
 
 
 def test_a_model_without_a_configuration_is_saved_all_the_same(run):

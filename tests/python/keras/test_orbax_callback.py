@@ -57,6 +57,23 @@ def test_ours_reads_and_continues_theirs(tmp_path):
     assert any(name.startswith("pytree/trainable_variables.") for name in names), names[:3]
 
 
+def test_keras_continues_ours_and_ours_that(tmp_path):
+    run = tmp_path / "run"
+    fit(functional(), sk.CheckpointCallback(run, monitor="loss", max_to_keep=None, iterator_state=lambda: {"at": 3}))
+    keras.utils.clear_session()  # Keras finds nothing of an optimizer that is called adam_1
+    theirs = functional()
+    theirs.optimizer.build(theirs.trainable_variables)
+    theirs.load_weights(run)
+    fit(theirs, keras.callbacks.OrbaxCheckpoint(str(run), max_to_keep=2), epochs=3, first=2)
+    assert steps(run) == [1, 2]  # it removes what it keeps no more, whoever wrote it
+    model, callback = functional(), sk.CheckpointCallback(run, monitor="loss", max_to_keep=2)
+    assert callback.resume(model) == 3
+    same(model, values(theirs))
+    fit(model, callback, epochs=4, first=3)
+    assert steps(run) == [2, 3]
+    same(model, values(fit(functional(), epochs=4)))
+
+
 def test_ours_reads_their_assets_and_weights_alone(tmp_path):
     model = with_assets()
     theirs = keras.callbacks.OrbaxCheckpoint(str(tmp_path / "assets"))

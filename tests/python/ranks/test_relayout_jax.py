@@ -207,8 +207,8 @@ os.environ["KERAS_BACKEND"] = "jax"
 import keras, shardwright.keras as sk
 kmesh = keras.distribution.DeviceMesh((2, 4), ("batch", "model"), keras.distribution.list_devices())
 layouts = keras.distribution.LayoutMap(kmesh)
-layouts[".*kernel"] = (None, "model")
-keras.distribution.set_distribution(keras.distribution.ModelParallel(layout_map=layouts, batch_dim_name="batch"))
+layouts[".*kernel"] = ("batch", "model")
+keras.distribution.set_distribution(keras.distribution.ModelParallel(layout_map=layouts, batch_dim_name="batch", auto_shard_dataset=False))
 keras.utils.set_random_seed(7)
 model = keras.Sequential([keras.Input((16,)), keras.layers.Dense(32), keras.layers.Dense(8)])
 assert not model.layers[0].kernel.value.is_fully_addressable
@@ -230,6 +230,24 @@ with sw.open(at + "/k.weights.h5") as opened:
     for variable, old in zip(model.variables, before):
         kept = {shard.device: np.asarray(shard.data) for shard in old.addressable_shards}
         assert variable.value.sharding == old.sharding and all(np.array_equal(s.data, kept[s.device]) for s in variable.value.addressable_shards)
+
+# The callback: each process saves what it holds, and training goes on bit for bit; what is the best says process 0, whatever others find.
+data = np.linspace(-1, 1, 8 * 16, dtype="f4").reshape(8, 16)
+def trained(epochs, callback=None):
+    keras.utils.set_random_seed(7)
+    model = keras.Sequential([keras.Input((16,)), keras.layers.Dense(32, name="in"), keras.layers.Dropout(0.5, name="drop"), keras.layers.Dense(8, name="out")])
+    model.compile("adam", "mse")
+    first = callback.resume(model) if callback else 0
+    model.fit(data, data[:, :8], batch_size=8, epochs=epochs, initial_epoch=first, shuffle=False, verbose=0, callbacks=[callback] if callback else [])
+    return [np.asarray(shard.data) for v in [*model.trainable_variables, *model.optimizer.variables] for shard in v.value.addressable_shards]
+def callback():
+    return sk.CheckpointCallback(at + "/run", monitor="loss", save_best_only=True, max_to_keep=None, iterator_state=lambda: {"of": index})
+sk.CheckpointCallback._is_better = lambda self, step, logs: index == 0
+at_once = trained(2)
+trained(1, callback())
+assert all(map(np.array_equal, trained(2, callback()), at_once))
+with sw.CheckpointManager(at + "/run", item="pytree") as manager:
+    assert manager.latest() == 1 and manager.iterator_state() == {"of": index}
 
 from job import speaks
 from shardwright.ranks import current_ranks
