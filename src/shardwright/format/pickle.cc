@@ -63,6 +63,8 @@ enum Op : uint8_t {
 constexpr uint8_t kHighestProtocol = 5;
 /// Picklers number what they remember from 0 (or 1) on; a gap larger than this is a lie.
 constexpr uint64_t kMemoGap = 64;
+/// Of module and name together. A text is named anew by five bytes, and compared as a whole each time.
+constexpr uint64_t kMaxGlobalBytes = 4 * KiB;
 
 }  // namespace
 
@@ -193,6 +195,7 @@ class PickleMachine {
     return push({Value::kFloat, 0, __builtin_bswap64(bits)});
   }
   Status push_global(std::string_view module, std::string_view name) {
+    if (module.size() + name.size() > kMaxGlobalBytes) return bad("name of a global is too long");
     auto [known, fresh] = global_ids_.try_emplace({module, name}, out_.globals_.size());
     if (fresh) {
       out_.globals_.push_back({module, name});

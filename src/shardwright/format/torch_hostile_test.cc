@@ -142,6 +142,26 @@ TEST(TorchHostile, TreesThatNeverEnd) {
   expect_refused(open_pickle(wrapped), {"wrapped", "", "wrapped too many times"});
 }
 
+/// Little that is referred to again and again: what is done for each time is bounded by the pickle's size.
+TEST(TorchHostile, SmallFilesThatWouldCostMuch) {
+  auto again = [](const std::string& once, size_t times) {
+    std::string body = "](" + once + "q\x00"s;
+    for (size_t i = 0; i < times; ++i) body += "h\x00"s;
+    return body + "e";
+  };
+  std::string numbers = "](", pairs = "}(", ones = "(";
+  for (int i = 0; i < 50'000; ++i) numbers += "K\1", pairs += "NN";
+  for (int i = 0; i < 65; ++i) ones += "K\1";
+  expect_refused(open_pickle(again(numbers + "e", 50'000)), {"numbers", "", "would never end"});
+  expect_refused(open_pickle(again(pairs + "u", 50'000)), {"pairs", "", "would never end"});
+  auto shape = p_global("torch._utils", "_rebuild_tensor") + "(" + p_storage("FloatStorage", "0", 6) + "K" + '\0' +
+               ones + "tq\x01h\x01tR"s;
+  expect_refused(open_pickle(shape), {"dimensions", "", "too many dimensions", Code::kUnsupported});
+  expect_refused(open_pickle(p_text(std::string(5000, 'm')) + "q\x00h\x00\x93"s, 4), {"name", "", "too long"});
+  expect_refused(open_pickle(p_tensor("FloatStorage", std::string(101, '0'), 6, 0, {6}, {1})),
+                 {"key", "", "key of a storage"});
+}
+
 TEST(TorchHostile, NamesAreGivenOnce) {
   expect_refused(open_pickle("}(" + p_text("a") + kGood + p_text("a") + kGood + "u"), {"twice", "", "this name"});
   // {"a": {"b": t}, "a.b": t}

@@ -14,7 +14,8 @@ namespace {
 using Value = PickleValue;
 
 constexpr size_t kMaxDepth = 100;
-constexpr uint64_t kMaxNameBytes = 1 * GiB;  // of all names together
+constexpr uint64_t kMaxNameBytes = 256 * MiB;  // of all names together
+constexpr uint64_t kMaxTensors = 2'000'000;    // of one pickle
 /// What is no tensor is listed so far, and counted from there on.
 constexpr size_t kMostListed = 10'000, kMostText = 4 * KiB;
 
@@ -46,10 +47,10 @@ class Walk {
   }
 
  private:
-  /// Shared containers are walked once for every way to them, so that the way is bounded.
-  Status check_size() {
-    name_bytes_ += path_.size();
-    bool fits = ++visits_ <= most_visits_ && name_bytes_ <= kMaxNameBytes;
+  /// Shared containers are walked once for every way to them, so that the way is bounded: by all that is looked at on it.
+  Status look_at(size_t values) {
+    visits_ += values;
+    bool fits = visits_ <= most_visits_ && name_bytes_ <= kMaxNameBytes;
     if (depth_ <= kMaxDepth && fits) return {};
     return fail(Code::kCorrupt, depth_ > kMaxDepth
                                     ? "objects are nested too deep"
@@ -58,11 +59,12 @@ class Walk {
   }
 
   Status visit(Value value) {
-    SHARDWRIGHT_TRY(check_size());
+    name_bytes_ += path_.size();
+    SHARDWRIGHT_TRY(look_at(1));
     switch (value.type) {
       case Value::kDict: return visit_pairs(pickle_.items(value));
       case Value::kTuple:
-      case Value::kList: return visit_list(value);
+      case Value::kList: return visit_list(pickle_.items(value));
       case Value::kCall: return visit_call(value);
       case Value::kPersistent: return take(rebuild_.whole_storage(name(), value));
       case Value::kGlobal: return visit_global(pickle_.global(value));
@@ -82,6 +84,7 @@ class Walk {
   }
 
   Status visit_pairs(std::span<const Value> items) {
+    SHARDWRIGHT_TRY(look_at(items.size()));
     for (size_t i = 0; i + 1 < items.size(); i += 2) {
       const auto& key = items[i];
       if (key.is(Value::kText))
@@ -95,8 +98,8 @@ class Walk {
   }
 
   /// Plain values are one value together: betas = [0.9, 0.999].
-  Status visit_list(Value value) {
-    auto items = pickle_.items(value);
+  Status visit_list(std::span<const Value> items) {
+    SHARDWRIGHT_TRY(look_at(items.size()));
     bool plain = std::ranges::all_of(items, [](const Value& item) {
       return item.is(Value::kNone) || item.is(Value::kBool) || item.is(Value::kInt) || item.is(Value::kFloat) ||
              item.is(Value::kText);
@@ -126,15 +129,17 @@ class Walk {
     auto arguments = pickle_.items(call.arguments);
     if (is_mapping(function)) {
       // Python 2 gives the elements of an OrderedDict as a list of pairs.
-      if (!arguments.empty() && arguments[0].is(Value::kList))
-        for (const auto& pair : pickle_.items(arguments[0]))
-          if ((pair.is(Value::kTuple) || pair.is(Value::kList)) && pickle_.items(pair).size() == 2)
-            SHARDWRIGHT_TRY(visit_pairs(pickle_.items(pair)));
+      auto pairs =
+          !arguments.empty() && arguments[0].is(Value::kList) ? pickle_.items(arguments[0]) : std::span<const Value>();
+      SHARDWRIGHT_TRY(look_at(pairs.size()));
+      for (const auto& pair : pairs)
+        if ((pair.is(Value::kTuple) || pair.is(Value::kList)) && pickle_.items(pair).size() == 2)
+          SHARDWRIGHT_TRY(visit_pairs(pickle_.items(pair)));
       return visit_pairs(call.items);
     }
     if (function.module == "torch" && function.name == "Size" && arguments.size() == 1 &&
         arguments[0].is(Value::kTuple))
-      return visit_list(arguments[0]);
+      return visit_list(pickle_.items(arguments[0]));
     list_opaque(full_name(function));
     return {};
   }
@@ -161,7 +166,9 @@ class Walk {
   Status take(TorchRebuild::Outcome outcome) {
     if (!outcome.ok()) return std::move(outcome.error());
     if (*outcome) list_opaque(**outcome);
-    return {};
+    if (++tensors_ <= kMaxTensors) return {};
+    return fail(Code::kUnsupported, "pickle holds too many tensors")
+        .with_expected(fmt::format("at most {}", kMaxTensors));
   }
 
   std::optional<Json> json_of(Value value) const {
@@ -185,7 +192,7 @@ class Walk {
     return is_utf8(path_) ? path_ : json_quote(path_);
   }
   bool may_list(size_t size) {
-    if (listed_ + size > kMostListed) {
+    if (listed_ + size > kMostListed || path_.size() > kMostText) {
       ++not_listed_;
       return false;
     }
@@ -205,7 +212,7 @@ class Walk {
   TorchRebuild rebuild_;
   TorchOther out_;
   std::string path_;
-  uint64_t visits_ = 0, most_visits_ = 0, name_bytes_ = 0;
+  uint64_t visits_ = 0, most_visits_ = 0, name_bytes_ = 0, tensors_ = 0;
   size_t depth_ = 0, listed_ = 0, not_listed_ = 0;
 };
 

@@ -13,10 +13,17 @@ namespace {
 using Outcome = TorchRebuild::Outcome;
 
 constexpr int kMostWrappers = 8;                  // Parameter of Parameter of ...
+constexpr size_t kMostDimensions = 64;            // of a tensor; one tuple may be the shape of many
 constexpr uint64_t kMostRepeatedBytes = 1 * GiB;  // of a view that shows elements more than once
 
 constexpr std::string_view kUtils = "torch._utils", kTensorModule = "torch._tensor";
 constexpr std::string_view kFromType = "_rebuild_from_type_v2";
+
+constexpr size_t kMostMetadata = 16;  // torch has two marks
+
+std::span<const PickleValue> first_of(std::span<const PickleValue> items, size_t most) {
+  return items.first(std::min(items.size(), most));
+}
 
 Outcome opaque(std::string what) { return std::optional(std::move(what)); }
 Outcome done() { return std::optional<std::string>(); }
@@ -128,6 +135,10 @@ Result<std::vector<int64_t>> TorchRebuild::integers(Value value, std::string_vie
   }
   if (!value.is(Value::kTuple) && !value.is(Value::kList)) return wrong();
   std::vector<int64_t> out;
+  if (pickle_.items(value).size() > kMostDimensions)
+    return fail(Code::kUnsupported, fmt::format("{} has too many dimensions", what))
+        .with_found(fmt::format("{}", pickle_.items(value).size()))
+        .with_expected(fmt::format("at most {}", kMostDimensions));
   for (const auto& item : pickle_.items(value)) {
     if (!item.is(Value::kInt)) return wrong();
     out.push_back(item.integer());
@@ -178,7 +189,7 @@ Outcome TorchRebuild::strided(const std::string& name, Values arguments, std::op
   if (!arguments[1].is(Value::kInt) || arguments[1].integer() < 0)
     return bad("offset of a tensor is no number of elements").at_tensor(name);
   if (metadata && metadata->is(Value::kDict))  // {'conj': True}: the values are to be changed on the way
-    for (const auto& item : pickle_.items(*metadata))
+    for (const auto& item : first_of(pickle_.items(*metadata), kMostMetadata))
       if (item.is(Value::kBool) && item.at != 0) return opaque("a tensor to be conjugated or negated when it is used");
   TorchTensor tensor;
   tensor.name = name;

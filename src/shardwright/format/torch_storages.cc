@@ -14,6 +14,8 @@ using Value = PickleValue;
 
 Error bad(std::string message) { return fail(Code::kCorrupt, std::move(message)); }
 
+constexpr size_t kMaxKeyBytes = 100;  // numbers: of a record, or an address
+
 bool is_number(std::string_view key) {
   return !key.empty() && std::ranges::all_of(key, [](char c) { return c >= '0' && c <= '9'; });
 }
@@ -46,6 +48,8 @@ Result<Id> parse_id(const Pickle& pickle, Value value) {
   auto global = pickle.global(parts[1]);
   if (!is_storage_module(global.module)) return wrong();
   id.key = pickle.text(parts[2]);
+  if (id.key.size() > kMaxKeyBytes)
+    return bad("key of a storage is too long").with_found(json_quote(id.key.substr(0, kMaxKeyBytes)));
   id.class_name = global.name;
   id.known = torch_storage_class(global.name);
   if (parts[4].integer() < 0)
@@ -63,8 +67,7 @@ Result<TorchStorages> TorchStorages::find(const Pickle& pickle, bool numbered) {
     auto& reference = out.references.emplace_back();
     SHARDWRIGHT_ASSIGN(Id id, parse_id(pickle, value));
     if (id.kind == "module") continue;
-    if (numbered && !is_number(id.key))
-      return bad("key of a storage is no number").with_found(json_quote(id.key.substr(0, 100)));
+    if (numbered && !is_number(id.key)) return bad("key of a storage is no number").with_found(json_quote(id.key));
     auto bytes = id.known == nullptr ? std::optional(kUnknown) : checked_mul(id.elements, id.known->element_bytes);
     if (!bytes || (*bytes > INT64_MAX && *bytes != kUnknown))
       return bad(fmt::format("storage {} has an impossible size", json_quote(id.key)))
