@@ -31,14 +31,20 @@ def load_into(model: torch.nn.Module, path: str | os.PathLike[str] | Checkpoint,
             return load_into(model, checkpoint, device_map=device_map, strict=strict, memory=memory, threads=threads, progress=progress)
     state = tensors_of(model)
     missing, unexpected = compare(path, state, strict)
-    places = {name: _place(name, tensor, device_map) for name, tensor in state.items()}
+    places = _places(state, device_map)
     index = _index_of(path, state, places)
     _fill(model, path, {name: place for name, place in places.items() if place != "disk" and name in path}, state, memory, threads, progress)
-    if isinstance(device_map, str):
-        device_map = {"": device_map}
-    if device_map is not None and ("disk" in places.values() or len(set(map(str, device_map.values()))) > 1):
-        _dispatch(model, device_map, index)
+    several = not isinstance(device_map, str) and len(set(map(str, (device_map or {}).values()))) > 1
+    if "disk" in places.values() or several:
+        _dispatch(model, _by_modules(model, device_map), index)
     return missing, unexpected
+
+
+def _places(tensors: Mapping[str, torch.Tensor], device_map: str | Mapping[str, Any] | None) -> dict[str, str]:
+    """Tied tensors of which one is in memory all are."""
+    places = {name: _place(name, tensor, device_map) for name, tensor in tensors.items()}
+    in_memory = {id(tensors[name]): place for name, place in places.items() if place != "disk"}
+    return {name: in_memory.get(id(tensors[name]), place) for name, place in places.items()}
 
 
 def _place(name: str, tensor: torch.Tensor, device_map: str | Mapping[str, Any] | None) -> str:
@@ -51,6 +57,26 @@ def _place(name: str, tensor: torch.Tensor, device_map: str | Mapping[str, Any] 
         raise InvalidArgumentError("the device map has no place for it", tensor=name, hint='"" is for what nothing else fits')
     place = device_map[max(fitting, key=len)]
     return f"cuda:{place}" if isinstance(place, int) else str(place)
+
+
+def _by_modules(model: torch.nn.Module, device_map: str | Mapping[str, Any] | None) -> dict[str, str]:
+    """The same by modules that do not contain one another: hooks of a module are those of all within it."""
+    tensors = {**dict(model.named_parameters(remove_duplicate=False)), **dict(model.named_buffers(remove_duplicate=False))}
+    places = _places(tensors, device_map)
+    within: dict[str, set[str]] = {}
+    for name, place in places.items():
+        parts = name.split(".")
+        for i in range(len(parts) + 1):
+            within.setdefault(".".join(parts[:i]), set()).add(place)
+    out: dict[str, str] = {}
+    for path, found in within.items():  # a module before what is in it
+        parent = path.rpartition(".")[0]
+        if len(found) == 1 and (path == "" or len(within[parent]) > 1):
+            out[path] = next(iter(found))
+    on_disk = next((name for name in places if out.get(name) == "disk"), None)
+    if on_disk is not None:
+        raise UnsupportedError("a tensor stays on disk with its module only, of which other parts are elsewhere", tensor=on_disk)
+    return out
 
 
 def _index_of(checkpoint: Checkpoint, state: Mapping[str, torch.Tensor], places: Mapping[str, str]) -> dict[str, dict[str, str]]:

@@ -86,10 +86,11 @@ def test_all_that_does_not_fit_is_told_and_nothing_is_touched(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["tied", "untied"])
-@pytest.mark.parametrize("place", ["as it is", "cpu", "disk", "mixed"])
+@pytest.mark.parametrize("place", ["as it is", "cpu", "disk", "mixed", "the rest on disk"])
 def test_load_into(repos, tmp_path, kind, place):
     """Parts that stay on disk become pointers: no file is written, and no tensor of them read."""
-    device_map = {"as it is": None, "cpu": "cpu", "disk": {"": "disk"}, "mixed": MIXED}[place]
+    device_map = {"as it is": None, "cpu": "cpu", "disk": {"": "disk"}, "mixed": MIXED,
+                  "the rest on disk": {"model.embed_tokens": "cpu", "": "disk", "model.layers.1": "cpu", "model.layers.1.mlp": "disk"}}[place]
     expected = logits(from_repo(repos / kind))
     model = llama(kind == "tied", seed=5)
     with sw.open(repos / kind) as checkpoint:
