@@ -50,7 +50,8 @@ def _sequential(model, folder):
     for layer in model.model.layers:
         for module in layer.modules():
             if hasattr(module, "_hf_hook"):
-                add_hook_to_module(module, ModelHook(), append=True)
+                for _ in range(2):  # a sequence in a sequence
+                    add_hook_to_module(module, ModelHook(), append=True)
     return model
 
 

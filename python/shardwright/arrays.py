@@ -178,18 +178,34 @@ def _of_torch(name: str, value: Any) -> Source:
 
 def _of_dtensor(name: str, tensor: Any) -> Source:
     """What this process holds of it."""
+    shape = tuple(tensor.shape)
+    return box_of_dtensor(name, tensor, (0,) * len(shape), shape, tuple(range(len(shape))))
+
+
+def box_of_dtensor(name: str, tensor: Any, start: tuple[int, ...], extents: tuple[int, ...], dims: tuple[int | None, ...]) -> Source:
+    """What this process holds of a box of it. dims: those of the box that are seen, in this order, None for one more of one element; others have
+    one element."""
     from .torch.parts import counted_from_front, part_of, problem_of
     shape, mesh = tuple(tensor.shape), tensor.device_mesh
     placements = counted_from_front(tensor.placements, len(shape))
     if problem := problem_of(shape, mesh.ndim, placements):
         raise UnsupportedError(problem, tensor=name, hint="redistribute() it first")
     array = _torch_view(tensor.to_local().cpu().resolve_conj().resolve_neg())
-    coordinate = mesh.get_coordinate()
+    coordinate, seen = mesh.get_coordinate(), tuple(1 if d is None else extents[d] for d in dims)
     held: list[tuple[tuple[int, ...], Array]] = []
-    if coordinate is not None:
-        part = part_of(shape, tuple(mesh.shape), coordinate, placements)
-        held = [((0,) * len(shape), array)] if 0 in shape else [(start, array[(*within, ...)]) for start, within in part.boxes()]
-    source = _of_pieces(name, shape, name_of(array.dtype, name), held)
+    if coordinate is not None and 0 in shape:
+        held.append(((0,) * len(seen), array))
+    elif coordinate is not None:
+        for first, within in part_of(shape, tuple(mesh.shape), coordinate, placements).boxes():
+            low = [max(s, f) for s, f in zip(start, first)]
+            high = [min(s + n, f + w.stop - w.start) for s, n, f, w in zip(start, extents, first, within)]
+            if all(a < b for a, b in zip(low, high)):
+                part = array[(*(slice(w.start + a - f, w.start + b - f) for w, f, a, b in zip(within, first, low, high)), ...)]
+                kept = [d for d in dims if d is not None]
+                rest = [d for d in range(part.ndim) if d not in kept]
+                part = part.transpose(kept + rest)[(*(None if d is None else slice(None) for d in dims), ..., *(0 for _ in rest))]
+                held.append((tuple(0 if d is None else low[d] - start[d] for d in dims), part))
+    source = _of_pieces(name, seen, name_of(array.dtype, name), held)
     source.spread = mesh.size() > 1
     return source
 

@@ -14,7 +14,8 @@ from ..errors import ResourceExhaustedError
 from .conversions import whole
 from .sources import Files, InFile, Onloaded, Source, _of_entry, hooks_of, is_loader, nbytes, unprefixed
 
-# What no saved tensor has and the model still reads from the replaced files (buffers that are not saved) stays in memory, up to so much.
+# What no saved tensor has and the model still reads from the replaced files (buffers that are not saved, weights that are saved merged) stays in memory,
+# up to so much.
 _MOST_KEPT_BYTES = 256 << 20
 
 
@@ -62,12 +63,13 @@ def loaders_of(model: torch.nn.Module) -> list[Any]:
 
 def _pointers_into(directory: str, model: torch.nn.Module, sources: Mapping[str, Source]) -> list[_Pointer]:
     files = Files()
-    names = {_place(source): name for name, source in sources.items() if isinstance(source, (InFile, Onloaded))}
+    names = {_place(source): name for name, source in sources.items() if isinstance(source, (InFile, Onloaded)) and _place(source) is not None}
     found = []
+    kept_bytes = 0
     for loader in loaders_of(model):
         for key, info in loader.index.items():
-            path = info.get("safetensors_file")
-            if path is None or key in loader.state_dict:
+            path = info.get("safetensors_file") if isinstance(info, Mapping) else None
+            if not isinstance(path, (str, os.PathLike)) or "\0" in os.fspath(path) or key in loader.state_dict:
                 continue
             path = os.path.abspath(path)
             if directory not in (os.path.realpath(os.path.dirname(path)), os.path.dirname(os.path.realpath(path))):
@@ -78,9 +80,10 @@ def _pointers_into(directory: str, model: torch.nn.Module, sources: Mapping[str,
             saved_as = names.get(_place(source))
             kept = None
             if saved_as is None:
-                if nbytes(source) > _MOST_KEPT_BYTES:
-                    raise ResourceExhaustedError("the model reads a tensor from a file that is to be replaced, and the new files would not have it", tensor=key,
-                                                 path=path, hint="save into another directory")
+                kept_bytes += nbytes(source)
+                if kept_bytes > _MOST_KEPT_BYTES:
+                    raise ResourceExhaustedError("the model reads tensors from files that are to be replaced, and the new files would not have them", tensor=key,
+                                                 path=path, expected=f"at most {_MOST_KEPT_BYTES:,} bytes of them", hint="save into another directory")
                 kept = whole(source)
             found.append(_Pointer(loader, key, path, saved_as, kept))
     return found

@@ -6,7 +6,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
@@ -19,7 +19,7 @@ from ..saving import CopySummary
 from . import adapters
 from .conversions import as_in_checkpoint
 from .pointers import moved_pointers
-from .sources import InMemory, Source, is_wrapped, sources_of
+from .sources import Files, InMemory, Source, is_wrapped, source_of, sources_of
 from .ties import by_rule_of_safetensors, without_declared
 from .writing import elements, refuse_missing, storages_of, warn_of_memory, write_sources
 
@@ -69,10 +69,10 @@ def save_pretrained(model: torch.nn.Module, directory: str | os.PathLike[str], *
     sources, kept_as = without_declared(base, sources)
     parameters -= _counted_twice(state, kept_as, merged is not None)
     alone = {name: name not in shared for name in sources}
-    part_of: dict[str, str] = {}
+    converted: dict[str, tuple[int, int]] = {}
     if save_original_format:
-        sources, part_of = as_in_checkpoint(base, sources)
-    storages = storages_of(sources, part_of, alone)
+        sources, converted = as_in_checkpoint(base, sources)
+    storages = storages_of(sources, converted, alone)
     with _side_files(base) as side_files:
         request = _request(max_shard_size, variant, parameters)
         return _write(base, directory, sources, {**file_metadata, **(metadata or {})}, request, storages, side_files, memory, threads, progress,
@@ -101,8 +101,9 @@ def _state_of(model: torch.nn.Module, base: torch.nn.Module, given: Mapping[str,
     quantizer = getattr(base, "hf_quantizer", None)
     if given is None and quantizer is not None:
         if not quantizer.is_serializable():
-            raise UnsupportedError("its quantisation cannot be saved", found=str(quantizer.quantization_config.quant_method))
-        given, metadata = quantizer.get_state_dict_and_metadata(base)
+            method = quantizer.quantization_config.quant_method
+            raise UnsupportedError("its quantisation cannot be saved", found=str(getattr(method, "value", method)))
+        given, metadata = quantizer.get_state_dict_and_metadata(_WithWrapped(base))
     if given is None:
         given = base.state_dict(keep_vars=True)
     ignored = set(getattr(base, "_keys_to_ignore_on_save", None) or ())
@@ -111,6 +112,24 @@ def _state_of(model: torch.nn.Module, base: torch.nn.Module, given: Mapping[str,
     if left:
         raise UnsupportedError("the state dict holds what is no tensor", tensor=left[0], found=type(given[left[0]]).__name__)
     return state, {k: v for k, v in (metadata or {}).items() if k != "format"}
+
+
+class _WithWrapped:
+    """A model whose state dict has the tensors made of others as they are in memory, where hooks keep them there: a quantiser takes them apart."""
+
+    def __init__(self, model: torch.nn.Module):
+        self._model = model
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._model, name)
+
+    def state_dict(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        state, files = self._model.state_dict(*args, **kwargs), Files()
+        for name, value in state.items():
+            if isinstance(value, torch.Tensor) and is_wrapped(value):
+                source = source_of(self._model, name, value, files)
+                state[name] = source.tensor if isinstance(source, InMemory) else value
+        return state  # type: ignore[no-any-return]
 
 
 def _shared_storages(sources: Mapping[str, Source]) -> set[str]:
@@ -141,14 +160,32 @@ def _write(model: torch.nn.Module, directory: Any, sources: dict[str, Source], m
            ranks: Ranks | None) -> CopySummary:
     if not sources:
         raise InvalidArgumentError("the model has no tensors")
+    if not os.fspath(directory):
+        raise InvalidArgumentError("the name of the directory is empty")
     path = os.path.abspath(os.fspath(directory))
     if os.path.isfile(path):
         raise InvalidArgumentError("a file stands where a directory is to be written", path=path)
     warn_of_memory(sources, memory)
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    with moved_pointers(model, path, sources, request["replaces"]):
+    with _parents(path), moved_pointers(model, path, sources, request["replaces"]):
         return write_sources(path + os.sep, sources, metadata=metadata, request=request, storages=storages, side_files=side_files,
                              memory=memory, threads=threads, progress=progress, ranks=ranks)
+
+
+@contextmanager
+def _parents(path: str) -> Iterator[None]:
+    """Directories above it, which go again after a failure."""
+    folder = os.path.dirname(path)
+    made = [folder]
+    while not os.path.lexists(made[-1]):
+        made.append(os.path.dirname(made[-1]))
+    os.makedirs(folder, exist_ok=True)
+    try:
+        yield
+    except BaseException:
+        for one in made[:-1]:
+            with suppress(OSError):
+                os.rmdir(one)
+        raise
 
 
 @contextmanager

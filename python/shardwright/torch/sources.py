@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 import os
+import stat
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Union
@@ -61,6 +62,31 @@ class InMemory:
 
 
 @dataclass(frozen=True)
+class PartOfSpread:
+    """A box of a tensor that is spread over processes, seen from the front of each of `dims`; None: a dimension of one element that the tensor has not.
+
+    start, extents: in the tensor's own dimensions.
+    """
+
+    tensor: Any
+    start: tuple[int, ...]
+    extents: tuple[int, ...]
+    dims: tuple[int | None, ...]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.tensor.dtype  # type: ignore[no-any-return]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(1 if d is None else self.extents[d] for d in self.dims)
+
+    @property
+    def identity(self) -> Any:
+        return "box", id(self.tensor), self.start, self.extents, self.dims
+
+
+@dataclass(frozen=True)
 class Onloaded:
     """Made when its turn comes, and released. key: what says that two of them are one."""
 
@@ -79,7 +105,7 @@ class Missing:
     reason: str
 
 
-Source = Union[InFile, InMemory, Onloaded, Missing]
+Source = Union[InFile, InMemory, PartOfSpread, Onloaded, Missing]
 
 
 def nbytes(source: Source) -> int:
@@ -89,7 +115,12 @@ def nbytes(source: Source) -> int:
 
 def is_wrapped(tensor: torch.Tensor) -> bool:
     """Whether it is a tensor by name only, made of others: a DTensor, a quantised one."""
-    return hasattr(tensor, "__tensor_flatten__") or hasattr(tensor, "device_mesh")
+    return hasattr(tensor, "__tensor_flatten__") or is_spread(tensor)
+
+
+def is_spread(tensor: torch.Tensor) -> bool:
+    """A DTensor: processes have parts of it."""
+    return hasattr(tensor, "device_mesh")
 
 
 def contiguous_strides(shape: Sequence[int]) -> tuple[int, ...]:
@@ -115,7 +146,9 @@ class Files:
             self._keys[id(mapping)] = set(mapping)
         return key in self._keys[id(mapping)]
 
-    def of_safetensors(self, path: str, name: str, dtype: torch.dtype | None) -> InFile | Missing:
+    def of_safetensors(self, path: Any, name: Any, dtype: torch.dtype | None) -> InFile | Missing:
+        if not isinstance(path, (str, os.PathLike)) or "\0" in os.fspath(path) or not isinstance(name, str):
+            return Missing(f"the index has no path and name for it, but {path!r} and {name!r}")
         real = os.path.realpath(path)
         if real not in self._opened:
             version = _core.file_version(real)
@@ -131,6 +164,8 @@ class Files:
             return Missing(f"{real} has no tensor '{name}'")
         tensor = opened[name]
         found = opened._core.extent(tensor._id)
+        if opened.format != "safetensors" or (found is not None and os.path.realpath(found[0]) != real):
+            return Missing(f"{real} is not one file of safetensors")
         stored = None if found is None else getattr(torch, found[4], None)
         if found is None or stored is None:
             return Missing(f"{real}: torch has no type for '{name}'")
@@ -138,18 +173,27 @@ class Files:
 
     def of_dat(self, folder: str, key: str, info: Mapping[str, Any]) -> InFile | Missing:
         path = os.path.realpath(os.path.join(folder, f"{key}.dat"))
-        dtype, shape = getattr(torch, str(info.get("dtype")), None), tuple(map(int, info.get("shape", ())))
-        if not isinstance(dtype, torch.dtype):
+        dtype, shape = dtype_named(info.get("dtype")), info.get("shape", ())
+        if dtype is None:
             return Missing(f"{path}: torch has no type '{info.get('dtype')}'")
+        if not isinstance(shape, Sequence) or not all(type(extent) is int and extent >= 0 for extent in shape):
+            return Missing(f"{path}: the index has no shape for it, but {shape!r}")
+        shape = tuple(shape)
         wanted = math.prod(shape) * dtype.itemsize
         version = _core.file_version(path)
         try:
-            size = os.path.getsize(path)
+            found = os.stat(path)
         except OSError as error:
             return Missing(f"{path}: {error.strerror}")
+        size = found.st_size if stat.S_ISREG(found.st_mode) else 0
         if size < wanted:
             return Missing(f"{path} has {size} bytes, and the index of its folder says {wanted}: another model was offloaded there")
         return InFile(path, size, version, 0, dtype, dtype, shape, contiguous_strides(shape))
+
+
+def dtype_named(name: Any) -> torch.dtype | None:
+    found = getattr(torch, name, None) if isinstance(name, str) else None
+    return found if isinstance(found, torch.dtype) else None
 
 
 def hooks_of(module: torch.nn.Module) -> list[Any]:
@@ -192,10 +236,12 @@ def _of_entry(loader: Any, key: str, files: Files) -> Source | None:
     info = loader.index.get(key)
     if info is None:
         return None
+    if not isinstance(info, Mapping):
+        return Missing(f"its entry in the index is {info!r}")
     path = info.get("safetensors_file")
     if path is None:
         return None if loader.save_folder is None else files.of_dat(loader.save_folder, key, info)
-    wanted = None if info.get("dtype") is None else getattr(torch, info["dtype"], None)
+    wanted = dtype_named(info.get("dtype"))
     if wanted is None and info.get("dtype") is not None:
         return Missing(f"torch has no type '{info['dtype']}', which the index says it has")
     found = files.of_safetensors(path, info.get("weight_name", key), wanted)

@@ -12,14 +12,14 @@ import torch
 
 from ..arrays import Producer
 from ..arrays import Source as Saved
-from ..arrays import _torch_view, source_of
+from ..arrays import _torch_view, box_of_dtensor, source_of
 from ..dtypes import numpy_dtype
 from ..errors import InvalidArgumentError, UnsupportedError
 from ..memory import size
 from ..progress import Progress
 from ..ranks import Ranks
-from ..saving import CopySummary, write
-from .sources import InFile, InMemory, Missing, Onloaded, Source, contiguous_strides, is_wrapped, nbytes
+from ..saving import CopySummary, metadata_json, write
+from .sources import InFile, InMemory, Missing, Onloaded, PartOfSpread, Source, contiguous_strides, is_spread, is_wrapped, nbytes
 
 
 def refuse_missing(sources: Mapping[str, Source]) -> None:
@@ -37,10 +37,12 @@ def refuse_missing(sources: Mapping[str, Source]) -> None:
 def saved(name: str, source: Source) -> Saved:
     """As what the engine takes. UnsupportedError for types that checkpoints do not have."""
     if isinstance(source, InMemory):
-        if is_wrapped(source.tensor) and not hasattr(source.tensor, "device_mesh"):
+        if is_wrapped(source.tensor) and not is_spread(source.tensor):
             raise UnsupportedError(f"a {type(source.tensor).__name__} is made of other tensors, and what they are called in a checkpoint is not known",
                                    tensor=name, hint="give its parts: state_dict=")
         return source_of(name, source.tensor)
+    if isinstance(source, PartOfSpread):
+        return box_of_dtensor(name, source.tensor.detach(), source.start, source.extents, source.dims)
     dtype = type_name(source.dtype, name)  # type: ignore[union-attr]
     if isinstance(source, InFile):
         plain = source.strides == contiguous_strides(source.shape)
@@ -65,23 +67,25 @@ def type_name(dtype: torch.dtype, name: str) -> str:
     return text
 
 
-def storages_of(sources: Mapping[str, Source], part_of: Mapping[str, str], alone: Mapping[str, bool]) -> str | None:
-    """What huggingface_hub counts when it cuts shards: of parts of one tensor the whole, once. None when there are no such parts."""
-    spread = any(isinstance(s, InMemory) and is_wrapped(s.tensor) for s in sources.values())  # what would be gathered has storages of its own
-    numbers: dict[str, int] = {}
-    whole: dict[str, int] = {}
-    for name, origin in part_of.items():
-        whole[origin] = whole.get(origin, 0) + nbytes(sources[name])
+def storages_of(sources: Mapping[str, Source], converted: Mapping[str, tuple[int, int]], alone: Mapping[str, bool]) -> str | None:
+    """What huggingface_hub counts when it cuts shards: of tensors in one storage the whole, once. None when there are none.
+
+    converted: a storage's number and bytes, of what is no whole weight of the model.
+    """
+    # What would be gathered has storages of its own.
+    spread = any(isinstance(s, PartOfSpread) or (isinstance(s, InMemory) and is_wrapped(s.tensor)) for s in sources.values())
+    numbers: dict[Any, int] = {}
     rows: list[Any] = []
     for name, source in sources.items():
-        if name in part_of:
-            origin = part_of[name]
-            rows.append([numbers.setdefault(origin, len(numbers)), whole[origin]])
+        if name in converted:
+            storage, size_bytes = converted[name]
+            rows.append([numbers.setdefault(storage, len(numbers)), size_bytes])
         elif isinstance(source, InMemory) and alone.get(name) and source.tensor.numel() and not is_wrapped(source.tensor) and not spread:
             rows.append([numbers.setdefault(name, len(numbers)), source.tensor.untyped_storage().nbytes()])
         else:
             rows.append(None)
-    plain = all(row is None or (name not in part_of and row[1] == nbytes(sources[name])) for name, row in zip(sources, rows))
+    shared = len(numbers) < sum(row is not None for row in rows)
+    plain = not shared and all(row is None or row[1] == nbytes(source) for row, source in zip(rows, sources.values()))
     return None if plain else json.dumps(rows)
 
 
@@ -116,7 +120,7 @@ def warn_of_memory(sources: Mapping[str, Source], memory: int | str) -> None:
 def write_sources(path: str, sources: Mapping[str, Source], *, metadata: Mapping[str, str], request: Mapping[str, Any],
                   storages: str | None, side_files: Sequence[tuple[str, str]], memory: int | str, threads: int, progress: Progress,
                   ranks: Ranks | None = None) -> CopySummary:
-    values = {"metadata": json.dumps(dict(metadata), ensure_ascii=False)} if metadata else {}
+    values = {"metadata": metadata_json(metadata)} if metadata else {}
     if storages is not None:
         values["safetensors.storages"] = storages
     given = [saved(name, source) for name, source in sources.items()]

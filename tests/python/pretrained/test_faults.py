@@ -186,6 +186,32 @@ def test_a_wrong_index_is_told_before_anything_is_written(repos, tmp_path):
         swt.save_pretrained(model, tmp_path / "out")
 
 
+def test_an_index_that_lies(tmp_path):
+    """Whatever it says of a tensor, the error names that tensor, and nothing is written."""
+    from accelerate.hooks import AlignDevicesHook
+    from accelerate.utils import OffloadedWeightsLoader
+    save_file({"w": torch.ones(3)}, tmp_path / "a.safetensors")
+    (tmp_path / "w.dat").write_bytes(bytes(12))
+    os.mkfifo(tmp_path / "pipe.dat")
+    (tmp_path / "folder.dat").mkdir()
+    (tmp_path / "loop.dat").symlink_to(tmp_path / "loop.dat")
+    (tmp_path / "zero.dat").symlink_to("/dev/zero")
+    good, pointer = {"dtype": "float32", "shape": [3]}, {"safetensors_file": str(tmp_path / "a.safetensors")}
+    entries = [*({**good, "dtype": dtype} for dtype in ("float64", "load", "complex256", 7, None)),
+               *({**good, "shape": shape} for shape in ([2], [-3], [3.0], [2**62, 2**62], "3", None, 3)), [1], "text",
+               *({**pointer, "safetensors_file": path} for path in (7, "a\0b", str(tmp_path), "/dev/zero", "/nowhere", str(tmp_path / "pipe.dat"))),
+               *({**pointer, "weight_name": name} for name in ("v", 7)), {**pointer, "dtype": "load"}]
+    cases = [("w", entry) for entry in entries] + [(name, good) for name in ("pipe", "folder", "loop", "zero", "gone")]
+    for name, entry in cases:
+        model = torch.nn.Module()
+        model._parameters[name] = torch.nn.Parameter(torch.empty(3, device="meta"))
+        loader = OffloadedWeightsLoader(save_folder=tmp_path, index={name: entry})
+        model._hf_hook = AlignDevicesHook(execution_device="cpu", offload=True, weights_map=loader)
+        with pytest.raises(sw.InvalidArgumentError, match="have no data anywhere"):
+            swt.save_pretrained(model, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_disk_that_is_too_small(tmp_path):
     """Four terabytes that take no room: refused with both numbers, nothing written."""
     from accelerate.hooks import AlignDevicesHook
@@ -201,8 +227,8 @@ def test_a_disk_that_is_too_small(tmp_path):
     loader = OffloadedWeightsLoader(save_folder=folder, index={"weight": {"dtype": "float32", "shape": [2**20, 2**20]}})
     model._hf_hook = AlignDevicesHook(execution_device="cpu", offload=True, weights_map=loader)
     with pytest.raises(sw.ResourceExhaustedError, match="not enough disk space"):
-        swt.save_pretrained(model, tmp_path / "out", max_shard_size="10GB")
-    assert not (tmp_path / "out").exists() and sorted(os.listdir(tmp_path)) == ["offload"]
+        swt.save_pretrained(model, tmp_path / "new" / "out", max_shard_size="10GB")
+    assert sorted(os.listdir(tmp_path)) == ["offload"]
 
 
 @contextlib.contextmanager

@@ -1,6 +1,6 @@
 """The memory promise of save_pretrained(): the budget, and of what has to be onloaded the largest tensor, whatever the shard size.
 
-A model on disk of 3.0 GB, tensors of 67 MB; RssAnon is sampled from outside, beside what the library itself counts. Files of the offload folder
+A model on disk of 2.3 GB, tensors of 67 MB; RssAnon is sampled from outside, beside what the library itself counts. Files of the offload folder
 are links to one: making them takes no time, and they are other tensors all the same.
 """
 import json
@@ -15,7 +15,7 @@ import pytest
 pytestmark = pytest.mark.xdist_group("memory")
 MIB = 2**20
 BUDGET, LIBRARY = 32 * MIB, 64 * MIB
-TENSOR, COUNT, ONLOADED = 64 * MIB, 45, 5
+TENSOR, COUNT, ONLOADED = 64 * MIB, 34, 5
 
 CODE = """
 import json, sys, torch, accelerate
@@ -63,7 +63,7 @@ def saved(folder, tmp_path, size: str, kind: str, count: int) -> tuple[int, dict
 def test_the_peak_is_the_budget_at_any_shard_size(folder, tmp_path):
     few, told_few = saved(folder, tmp_path, "50GB", "files", COUNT)
     many, told_many = saved(folder, tmp_path, "300MB", "files", COUNT)
-    assert (told_few["shards"], told_many["shards"]) == (1, 12)
+    assert (told_few["shards"], told_many["shards"]) == (1, 9)
     assert told_few["read"] == told_many["read"] == TENSOR * COUNT, "every byte once"
     assert max(few, many) <= BUDGET + LIBRARY, f"{few / MIB:.0f} and {many / MIB:.0f} MiB"
     assert abs(few - many) <= 16 * MIB, f"{few / MIB:.0f} and {many / MIB:.0f} MiB"

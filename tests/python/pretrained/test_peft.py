@@ -47,6 +47,24 @@ def test_merged_while_it_streams(repos, tmp_path, state, more):
     assert contents(tmp_path / "ours") == contents(tmp_path / "reference")
 
 
+def test_merged_over_its_own_base(repos, tmp_path, monkeypatch):
+    """The model stays unmerged: what it still reads and the new files do not have stays in memory, up to a limit."""
+    import shutil
+
+    import shardwright.torch.pointers as pointers
+    shutil.copytree(repos / "untied", tmp_path / "repo")
+    like = wrapped(from_repo(repos / "untied"))
+    model = with_values(wrapped(STATES["repo"](tmp_path / "repo", None)), like)
+    outputs, before = logits(model), contents(tmp_path / "repo")
+    with monkeypatch.context() as small, pytest.raises(sw.ResourceExhaustedError, match="save into another directory"):
+        small.setattr(pointers, "_MOST_KEPT_BYTES", 5000)
+        swt.save_pretrained(model, tmp_path / "repo", merge=True)
+    assert contents(tmp_path / "repo") == before
+    swt.save_pretrained(model, tmp_path / "repo", merge=True)
+    assert torch.equal(logits(model), outputs)
+    assert torch.equal(logits(from_repo(tmp_path / "repo")), logits(like.merge_and_unload()))
+
+
 def test_an_adapter_without_values_is_refused(repos, tmp_path):
     model = wrapped(STATES["repo"](repos / "untied", None))
     for merge in (False, True):

@@ -4,9 +4,11 @@ import warnings
 
 import pytest
 import torch
+import transformers
 from offloaded_models import MIXED, STATES, contents, from_repo, llama, logits, reference
 from safetensors import safe_open
 
+import shardwright as sw
 import shardwright.torch as swt
 
 
@@ -40,7 +42,7 @@ def test_one_file_by_default(repos, tmp_path, state):
     assert "model.safetensors" in expected and "model.safetensors.index.json" not in expected
 
 
-@pytest.mark.parametrize("size", ["40KB", "100KB", "50GB"])
+@pytest.mark.parametrize("size", ["15KB", "40KB", "50GB"])
 @pytest.mark.parametrize("state", ["memory", "disk", "mixed", "dispatched"])
 def test_fused_experts_are_taken_apart(repos, tmp_path, state, size):
     expected = reference(repos / "mixtral", tmp_path / "reference", size)
@@ -169,3 +171,80 @@ def test_nothing_is_said_that_need_not_be(repos, tmp_path):
         warnings.simplefilter("error")
         swt.save_pretrained(STATES["mixed"](repos / "tied", None), tmp_path / "ours")
     assert json.loads((tmp_path / "ours" / "config.json").read_text())["architectures"] == ["LlamaForCausalLM"]
+
+
+class Scaled(torch.Tensor):
+    """Integers and their scale, as quantisers of torch make a weight of them: a tensor by name only."""
+
+    @staticmethod
+    def __new__(cls, qdata, scale):
+        return torch.Tensor._make_wrapper_subclass(cls, qdata.shape, dtype=torch.bfloat16, device=qdata.device)
+
+    def __init__(self, qdata, scale):
+        self.qdata, self.scale = qdata, scale
+
+    def __tensor_flatten__(self):
+        return ["qdata", "scale"], None
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        return cls(*(func(getattr(args[0], name), *args[1:], **(kwargs or {})) for name in ("qdata", "scale")))
+
+
+class Quantizer(transformers.quantizers.HfQuantizer):
+    """As torchao's: what is wrapped is saved as its parts, and the metadata says what they are."""
+
+    requires_calibration = is_trainable = False
+
+    def __init__(self, serializable=True):
+        self.quantization_config, self.serializable = transformers.QuantoConfig(), serializable
+
+    def is_serializable(self):
+        return self.serializable
+
+    def get_state_dict_and_metadata(self, model):
+        state, metadata = {}, {}
+        for name, value in model.state_dict().items():
+            parts = value.__tensor_flatten__()[0] if isinstance(value, Scaled) else []
+            state |= {f"{name}_{part}": getattr(value, part) for part in parts} if parts else {name: value}
+            metadata |= {name: "Scaled"} if parts else {}
+        return state, metadata
+
+
+def quantised(hooks: bool):
+    from accelerate.hooks import AlignDevicesHook
+    model = llama()
+    model.hf_quantizer = Quantizer()
+    for i, layer in enumerate(model.model.layers):
+        linear = layer.self_attn.o_proj
+        # As bitsandbytes': its state lies beside the weight.
+        linear._register_state_dict_hook(lambda module, state, prefix, _, i=i: state.update({f"{prefix}weight.absmax": torch.arange(i + 1.0)}))
+        linear = layer.mlp.up_proj
+        weight = Scaled((linear.weight.detach() * 100).to(torch.int8), torch.full((48, 1), 0.01 * (i + 1)))
+        linear.weight = torch.nn.Parameter(weight.to("meta") if hooks else weight, requires_grad=False)
+        if hooks:
+            linear._hf_hook = AlignDevicesHook(execution_device="cpu", offload=True, weights_map={"weight": weight})
+    return model
+
+
+@pytest.mark.parametrize("hooks", [False, True], ids=["memory", "offloaded"])
+def test_quantised_weights_are_their_raw_tensors(tmp_path, hooks):
+    quantised(False).save_pretrained(tmp_path / "reference")
+    swt.save_pretrained(quantised(hooks), tmp_path / "ours")
+    found = [safe_open(tmp_path / name / "model.safetensors", "pt") for name in ("ours", "reference")]
+    assert found[0].metadata() == found[1].metadata() and found[0].metadata()["model.layers.0.mlp.up_proj.weight"] == "Scaled"
+    assert found[0].keys() == found[1].keys() and "model.layers.1.mlp.up_proj.weight_qdata" in found[0].keys()
+    assert "model.layers.1.self_attn.o_proj.weight.absmax" in found[0].keys()
+    assert all(torch.equal(found[0].get_tensor(name), found[1].get_tensor(name)) for name in found[1].keys())
+
+
+def test_a_quantisation_that_cannot_be_saved_is_refused(tmp_path):
+    model = llama()
+    model.hf_quantizer = Quantizer(serializable=False)
+    with pytest.raises(sw.UnsupportedError, match="quantisation cannot be saved"):
+        swt.save_pretrained(model, tmp_path / "out")
+    module = torch.nn.Linear(2, 2)
+    module.weight = torch.nn.Parameter(Scaled(torch.ones(2, 2, dtype=torch.int8), torch.ones(2, 1)), requires_grad=False)
+    with pytest.raises(sw.UnsupportedError, match="a Scaled is made of other tensors"):
+        swt.save_pretrained(module, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
