@@ -4,7 +4,6 @@ All derive from :class:`Error` and carry the place in fields, so that programs n
 """
 from __future__ import annotations
 
-import errno
 import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -106,12 +105,6 @@ class InternalError(Error, RuntimeError):
     """A bug in shardwright."""
 
 
-_OF_ERRNO: dict[int | None, type[Error]] = {
-    errno.ENOENT: NotFoundError, errno.EEXIST: AlreadyExistsError, errno.EACCES: PermissionDeniedError, errno.EPERM: PermissionDeniedError,
-    errno.EROFS: PermissionDeniedError, errno.ENOSPC: ResourceExhaustedError, errno.EDQUOT: ResourceExhaustedError, errno.EMFILE: ResourceExhaustedError,
-    errno.ENFILE: ResourceExhaustedError, errno.ENOMEM: ResourceExhaustedError}
-
-
 @contextmanager
 def errors_of(path: str) -> Iterator[None]:
     """What the operating system tells Python within the block, as an Error that concerns `path`."""
@@ -120,7 +113,7 @@ def errors_of(path: str) -> Iterator[None]:
     except OSError as error:
         if isinstance(error, Error):
             raise
-        raise _OF_ERRNO.get(error.errno, IoError)(error.strerror or str(error), path=path) from error
+        raise _BY_CODE[_core.code_of_errno(error.errno or 0)](error.strerror or str(error), path=path) from error
 
 
 def _classes() -> dict[str, type[Error]]:

@@ -4,6 +4,7 @@
 #include "shardwright/base/error_table.h"
 
 namespace nb = nanobind;
+using namespace nb::literals;
 
 namespace shardwright::python {
 
@@ -37,6 +38,9 @@ void bind_errors(nb::module_& module) {
       },
       nb::sig("def error_table() -> list[tuple[str, str, str, bool, int, str]]"),
       "Rows of the error table: code, exception, built-in base, whether a retry may help, exit code, meaning.");
+  module.def(
+      "code_of_errno", [](int number) { return to_str(error_row(code_of_errno(number)).name); }, "number"_a,
+      nb::sig("def code_of_errno(number: int) -> str"), "Code of what the operating system reports.");
 }
 
 }  // namespace shardwright::python

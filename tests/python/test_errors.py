@@ -1,5 +1,6 @@
 """One exception class per row of the error table, with the place in fields."""
 import builtins
+import errno
 import pickle
 
 import numpy as np
@@ -42,6 +43,16 @@ def test_errors_of_files_say_where(tmp_path):
     (tmp_path / "b.bin").write_bytes(b"\x80\x02pickle")
     with pytest.raises(sw.UnsupportedError):
         sw.open(tmp_path / "b.bin")
+
+
+def test_errors_of_the_system_have_the_codes_of_the_library(tmp_path):
+    for number, cls in ((errno.ENOENT, sw.NotFoundError), (errno.ENOTDIR, sw.NotFoundError), (errno.EROFS, sw.PermissionDeniedError),
+                        (errno.EDQUOT, sw.ResourceExhaustedError), (errno.EEXIST, sw.AlreadyExistsError), (errno.EIO, sw.IoError)):
+        with pytest.raises(sw.Error) as raised, errors.errors_of("a/b"):
+            raise OSError(number, "said")
+        assert type(raised.value) is cls and str(raised.value) == "a/b: said"
+    with pytest.raises(sw.NotFoundError, match="kept"), errors.errors_of("a/b"):
+        raise sw.NotFoundError("kept")
 
 
 def test_a_truncated_file_names_the_tensor_or_size(tmp_path):

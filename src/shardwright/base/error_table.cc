@@ -1,6 +1,7 @@
 #include "shardwright/base/error_table.h"
 
 #include <array>
+#include <cerrno>
 
 namespace shardwright {
 namespace {
@@ -30,5 +31,24 @@ constexpr std::array<ErrorRow, 11> kRows = {{
 
 std::span<const ErrorRow> error_table() { return kRows; }
 const ErrorRow& error_row(Code code) { return kRows[static_cast<size_t>(code)]; }
+
+Code code_of_errno(int error_number) {
+  switch (error_number) {
+    case ENOSPC:
+    case EDQUOT:
+    case EMFILE:
+    case ENFILE:
+    case ENOMEM: return Code::kResourceExhausted;
+    case EACCES:
+    case EPERM:
+    case EROFS: return Code::kPermission;
+    case ENOENT:
+    case ENOTDIR:
+    case ENAMETOOLONG:
+    case ELOOP: return Code::kNotFound;
+    case EEXIST: return Code::kAlreadyExists;
+    default: return Code::kIo;
+  }
+}
 
 }  // namespace shardwright

@@ -20,6 +20,7 @@ struct ErrorRow {
 
 std::span<const ErrorRow> error_table();  ///< one row per Code, in order
 const ErrorRow& error_row(Code code);
+Code code_of_errno(int error_number);  ///< of what the system reports; kIo for what is nothing more
 
 /// Exit codes of the program that are no error of the library.
 inline constexpr int kExitOk = 0, kExitNo = 1, kExitUsage = 2, kExitInterrupted = 130;

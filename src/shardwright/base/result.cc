@@ -1,7 +1,8 @@
 #include "shardwright/base/result.h"
 
-#include <cerrno>
 #include <cstring>
+
+#include "shardwright/base/error_table.h"
 
 namespace shardwright {
 
@@ -51,24 +52,8 @@ std::string Error::text() const {
 }
 
 Error errno_error(int error_number, std::string_view action, std::string path) {
-  Code code = Code::kIo;
-  switch (error_number) {
-    case ENOSPC:
-    case EDQUOT:
-    case EMFILE:
-    case ENFILE:
-    case ENOMEM: code = Code::kResourceExhausted; break;
-    case EACCES:
-    case EPERM:
-    case EROFS: code = Code::kPermission; break;
-    case ENOENT:
-    case ENOTDIR:
-    case ENAMETOOLONG:
-    case ELOOP: code = Code::kNotFound; break;
-    case EEXIST: code = Code::kAlreadyExists; break;
-    default: break;
-  }
-  return fail(code, std::string(action) + ": " + std::strerror(error_number)).at_path(std::move(path));
+  return fail(code_of_errno(error_number), std::string(action) + ": " + std::strerror(error_number))
+      .at_path(std::move(path));
 }
 
 }  // namespace shardwright

@@ -196,3 +196,32 @@ def test_fifty_loads_leave_memory_flat(tmp_path):
             gc.collect()
             held.append(process_memory.anonymous_bytes(os.getpid()))
     assert held[-1] <= held[0] + (2 << 20), held
+
+
+@pytest.mark.parametrize("format", ["orbax", "safetensors", "keras-h5", "keras-sharded"])
+def test_a_step_goes_anywhere(tmp_path, format):
+    """Saved from eight devices; onto all, three, one and none of them, whole and in part, with what stands beside the weights."""
+    values = np.arange(24 * 8, dtype="f4").reshape(24, 8)
+    key = jax.random.split(jax.random.key(7, impl="rbg"), 3)
+    tree = {"layers": [{"w": jax.device_put(values, NamedSharding(MESH, P("a", "b")))}, (jax.device_put(values.astype(ml_dtypes.bfloat16), NamedSharding(MESH, P("b"))),)],
+            "key": key, "epoch": 3, "rate": 0.5, "none": None, "name": "run"}
+    with sw.CheckpointManager(tmp_path / "run", format=format) as manager:
+        manager.save(1, tree, metrics={"loss": 0.5}, metadata={"arguments": {"rate": 0.5}}, iterator_state={"at": 7})
+    three = Mesh(GRID[:3], ("x",))
+    with sw.CheckpointManager(tmp_path / "run", format=format) as manager:
+        for sharding in (NamedSharding(MESH, P("b", "a")), NamedSharding(TURNED, P(None, "b")), NamedSharding(three, P("x")), NamedSharding(three, P()), SingleDeviceSharding(GRID[5])):
+            wanted = jax.ShapeDtypeStruct((24, 8), jnp.float32, sharding=sharding)
+            found = manager.restore(target={**tree, "layers": [{"w": wanted}, (jax.ShapeDtypeStruct((24, 8), jnp.bfloat16, sharding=sharding),)]}, verify=True)
+            w, half = found["layers"][0]["w"], found["layers"][1][0]
+            assert w.sharding == half.sharding == sharding and same(w, values) and same(half, values.astype(ml_dtypes.bfloat16))
+            assert (jax.random.bits(found["key"][2]) == jax.random.bits(key[2])).all() and found["key"].dtype == key.dtype
+            assert (found["epoch"], found["rate"], found["none"], found["name"]) == (3, 0.5, None, "run")
+            part = manager.restore(target={"layers": [..., (wanted,)]}, partial=True, cast=True)["layers"]
+            assert same(part[1][0], values) and np.array_equal(part[0]["w"], values)
+        plain = manager.restore()
+        assert np.array_equal(plain["layers"][0]["w"], values) and plain["layers"][1][0].dtype == ml_dtypes.bfloat16 and plain["key"].dtype == key.dtype
+        with pytest.raises(sw.InvalidArgumentError) as raised:
+            manager.restore(target={"layers": [{"w": wanted, "v": wanted}, (wanted,)], "epoch": 0, "rate": 0, "none": None, "name": ""})
+        assert raised.value.context == ("missing in the checkpoint: 'layers.0.v'", "unexpected in the checkpoint: 'key'",
+                                        "different: 'layers.1.0' is bfloat16 in the checkpoint, float32 in the target")
+        assert manager.metrics() == {"loss": 0.5} and manager.metadata() == {"arguments": {"rate": 0.5}} and manager.iterator_state() == {"at": 7}
