@@ -108,3 +108,22 @@ def test_slice_reads_the_chunks_it_cuts(shardwright, tmp_path, rng):
     made[...] = values
     shown = shardwright.json("show", tmp_path / "a.zarr", "array", "--slice", "3:5,9")
     assert np.allclose(np.ravel(shown["values"] if isinstance(shown, dict) and "values" in shown else shown), values[3:5, 9])
+
+
+@pytest.mark.parametrize("driver", ["zarr", "zarr3"])
+def test_small_integers_keep_their_sign(shardwright, tmp_path, driver):
+    """TensorStore writes int4's -1 as 0x0f; safetensors has no type for it, so it comes as int8."""
+    import tensorstore as ts
+    values = np.arange(-8, 7).reshape(5, 3)
+    for name, dtype, array in (("a", "int4", values), ("b", "int2", values % 4 - 2)):
+        spec = {"driver": driver, "kvstore": {"driver": "file", "path": str(tmp_path / "g" / name)}, "create": True}
+        spec["metadata"] = {"data_type": dtype, "fill_value": -1} if driver == "zarr3" else {"dtype": dtype, "fill_value": -1}
+        if driver == "zarr" and name == "b":
+            spec["metadata"] |= {"compressor": None, "order": "F"}
+        made = ts.open(spec, shape=array.shape, chunk_layout=ts.ChunkLayout(chunk_shape=(2, 2))).result()
+        made[:4].write(array[:4].astype(made.dtype.numpy_dtype)).result()
+        array[4] = -1
+        assert (made.read().result().astype("i1") == array).all()
+        found = read(shardwright, tmp_path / "g" / name, tmp_path / "g")
+        (tmp_path / "g" / "out.safetensors").unlink()
+        assert found == {"array": ("I8", [5, 3], array.astype("i1").tobytes())}

@@ -36,7 +36,7 @@ class Codec {
 struct CodecSpec {
   std::string name;  ///< a row of codec_table: "zlib", "zstd", "shuffle", ...
   uint64_t parameter =
-      0;  ///< zlib, gzip, deflate, zstd: level (zstd: as int64_t); shuffle, transpose: element size in bytes; blosc: BloscParameters
+      0;  ///< zlib, gzip, deflate, zstd: level (zstd: as int64_t); shuffle, transpose: element size in bytes; blosc: BloscParameters; small_int: SmallInt
   std::vector<uint64_t> values{};  ///< transpose: extents of the decoded chunk, then the order of its dimensions
   bool operator==(const CodecSpec&) const = default;
 };
@@ -54,6 +54,14 @@ struct BloscParameters {
     return {static_cast<int>(p & 255), static_cast<int>(p >> 8 & 255), static_cast<int>(p >> 16 & 255),
             static_cast<uint32_t>(p >> 32)};
   }
+};
+
+/// The type of codec "small_int", as CodecSpec::parameter: decoded, a value is an int8 or uint8.
+struct SmallInt {
+  int bits = 4;  ///< 1 to 7
+  bool is_signed = false;
+  uint64_t pack() const { return static_cast<uint64_t>(bits) | uint64_t{is_signed} << 8; }
+  static SmallInt unpack(uint64_t p) { return {static_cast<int>(p & 255), (p >> 8 & 1) != 0}; }
 };
 
 /// The index at the end of a zarr shard whose only chunk takes `bytes`: what codec "sharding_indexed" appends.

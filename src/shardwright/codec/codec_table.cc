@@ -5,7 +5,7 @@
 namespace shardwright {
 namespace {
 
-constexpr std::array<CodecRow, 11> kRows = {{
+constexpr std::array<CodecRow, 12> kRows = {{
     {"zlib", "deflate with zlib's header and Adler-32 (HDF5's gzip filter)", false, detail::zlib_decoder,
      detail::zlib_encoder, detail::zlib_bound},
     {"gzip", "deflate with gzip's header and CRC-32", false, detail::gzip_decoder, detail::gzip_encoder,
@@ -26,6 +26,8 @@ constexpr std::array<CodecRow, 11> kRows = {{
      detail::transpose_bound},
     {"sharding_indexed", "a shard of one chunk, its index after it (zarr)", true, detail::sharding_decoder,
      detail::sharding_encoder, detail::sharding_bound},
+    {"small_int", "integers of less than a byte, one a byte (zarr)", true, detail::small_int_decoder,
+     detail::small_int_encoder, detail::small_int_bound},
 }};
 
 }  // namespace

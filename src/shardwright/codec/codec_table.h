@@ -42,6 +42,10 @@ CodecResult crc32c_decoder(const CodecSpec& spec, uint64_t chunk_bytes);
 CodecResult crc32c_encoder(const CodecSpec& spec, uint64_t chunk_bytes);
 uint64_t crc32c_bound(const CodecSpec& spec, uint64_t chunk_bytes);
 
+CodecResult small_int_decoder(const CodecSpec& spec, uint64_t chunk_bytes);
+CodecResult small_int_encoder(const CodecSpec& spec, uint64_t chunk_bytes);
+uint64_t small_int_bound(const CodecSpec& spec, uint64_t chunk_bytes);
+
 CodecResult transpose_decoder(const CodecSpec& spec, uint64_t chunk_bytes);
 CodecResult transpose_encoder(const CodecSpec& spec, uint64_t chunk_bytes);
 uint64_t transpose_bound(const CodecSpec& spec, uint64_t chunk_bytes);

@@ -106,7 +106,8 @@ std::string chain_text(const Chain& chain) {
 
 TEST(Codec, ChainsInTheseTestsCoverTheTable) {
   for (const CodecRow& row : codec_table()) {
-    bool used = row.name == "transpose";  // fits chunks of one size only: it has tests of its own
+    // Fits chunks of one size only, or of some values only: they have tests of their own.
+    bool used = row.name == "transpose" || row.name == "small_int";
     for (const auto& chain : chains())
       for (const auto& spec : chain) used = used || spec.name == row.name;
     EXPECT_TRUE(used) << row.name;
@@ -253,6 +254,24 @@ TEST(Codec, TransposeTurnsDimensions) {
                           {12},
                           {1ull << 40, 1ull << 40, 0, 1}})
     EXPECT_EQ(make_decoder(Chain{{"transpose", 1, bad}}, 12).error().code, Code::kCorrupt);
+}
+
+/// TensorStore's int4: a value in the low bits, zero in the others, which do not count.
+TEST(Codec, SmallIntegersKeepTheirSign) {
+  auto bytes = [](std::initializer_list<int> values) {
+    Bytes out;
+    for (int value : values) out.push_back(static_cast<std::byte>(value));
+    return out;
+  };
+  Chain int4 = {{"small_int", SmallInt{4, true}.pack()}}, uint2 = {{"small_int", SmallInt{2, false}.pack()}};
+  EXPECT_EQ(*decode(int4, bytes({0x08, 0x0f, 0x00, 0x07, 0xf7, 0x18}), 6), bytes({-8, -1, 0, 7, 7, -8}));
+  EXPECT_EQ(*encode(int4, bytes({-8, -1, 0, 7})), bytes({0x08, 0x0f, 0x00, 0x07}));
+  EXPECT_EQ(*decode(uint2, bytes({0, 1, 2, 3, 0xfd}), 5), bytes({0, 1, 2, 3, 1}));
+  Chain packed = {int4[0], {"zstd", 1}};
+  Bytes many(300'000, std::byte{0xfe});
+  EXPECT_EQ(*decode(packed, *encode(packed, many), many.size()), many);
+  EXPECT_EQ(decode(int4, bytes({1, 2}), 3).error().code, Code::kCorrupt);
+  EXPECT_EQ(make_decoder(Chain{{"small_int", 0}}, 1).error().code, Code::kCorrupt);
 }
 
 TEST(Codec, AShardOfOneChunkSaysWhereItIs) {

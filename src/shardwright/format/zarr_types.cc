@@ -23,10 +23,10 @@ constexpr NumpyType kNumpyTypes[] = {
 /// Types of less than a byte that zarr stores one value a byte.
 struct SmallType {
   std::string_view name;
-  DType as;
+  SmallInt type;
 };
 constexpr SmallType kSmallTypes[] = {
-    {"int2", DType::kI8}, {"int4", DType::kI8}, {"uint2", DType::kU8}, {"uint4", DType::kU8}};
+    {"int2", {2, true}}, {"int4", {4, true}}, {"uint2", {2, false}}, {"uint4", {4, false}}};
 
 Error unknown_type(std::string_view name) {
   return fail(Code::kUnsupported, "zarr array of a type that is not known here")
@@ -121,10 +121,11 @@ std::string zarr_type_name(DType dtype, bool zarr3) {
 namespace detail {
 
 Status set_zarr_type(ZarrArray& array, std::string_view name) {
-  for (const auto& [small, as] : kSmallTypes)
+  for (const auto& [small, type] : kSmallTypes)
     if (small == name) {
-      array.dtype = as;
+      array.dtype = type.is_signed ? DType::kI8 : DType::kU8;
       array.stored_as = name;
+      array.chain.push_back({"small_int", type.pack()});
       return {};
     }
   if (name.size() >= 2 && (name[0] == '<' || name[0] == '>' || name[0] == '|')) {
