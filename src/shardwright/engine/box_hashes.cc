@@ -1,10 +1,10 @@
 #include "shardwright/engine/box_hashes.h"
 
 #include <algorithm>
-#include <atomic>
-#include <thread>
+#include <new>
 
 #include "shardwright/base/checksum.h"
+#include "shardwright/base/threads.h"
 
 namespace shardwright {
 namespace {
@@ -40,23 +40,17 @@ std::string hash_piece(const Catalog& held, const Piece& piece) {
 
 std::vector<std::string> hash_boxes(const Catalog& held, std::span<const std::pair<TensorId, Box>> boxes) {
   std::vector<std::string> hashes(boxes.size());
-  std::atomic<size_t> next{0};
-  auto work = [&] {
-    for (size_t i; (i = next++) < boxes.size();) {
-      const auto& [id, box] = boxes[i];
+  on_threads(boxes.size(), 0, [&](size_t i) {
+    const auto& [id, box] = boxes[i];
+    try {
       for (const Piece& piece : held.pieces(id))
         if (piece.box == box || (box.empty() && piece.box.empty())) {
           hashes[i] = hash_piece(held, piece);
           break;
         }
+    } catch (const std::bad_alloc&) {  // nobody knows: then it is written
     }
-  };
-  auto most = std::min<size_t>(std::clamp(std::thread::hardware_concurrency(), 1u, 4u), boxes.size());
-  {
-    std::vector<std::jthread> helpers;
-    for (size_t i = 1; i < most; ++i) helpers.emplace_back(work);
-    work();
-  }
+  });
   return hashes;
 }
 

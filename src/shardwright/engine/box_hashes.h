@@ -10,7 +10,8 @@
 
 namespace shardwright {
 
-/// A box that one rank writes, and its ContentHash in hex: of its values in C order. Empty where nobody knows: what calls make.
+/// A box that one rank writes, and its ContentHash in hex: of its values in C order. Empty where nobody knows: of what calls make, and where there is no memory to
+/// tell.
 struct HashedBox {
   Box box;
   std::string hash;

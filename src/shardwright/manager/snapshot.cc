@@ -6,9 +6,9 @@
 #include <atomic>
 #include <cstring>
 #include <new>
-#include <thread>
 
 #include "shardwright/base/text.h"
+#include "shardwright/base/threads.h"
 
 namespace shardwright {
 namespace {
@@ -80,28 +80,28 @@ void copy(const Catalog& tensors, const Part& part, std::byte* memory) {
   copy_strided(part.box, layout_of(held.piece), from, {held.piece.box, c_strides(held.piece.box.extent)}, to, width);
 }
 
-void copy_all(const Catalog& tensors, const std::vector<Part>& parts, std::byte* memory, int threads) {
-  std::atomic<size_t> next{0};
-  auto work = [&] {
-    for (size_t i; (i = next++) < parts.size();) copy(tensors, parts[i], memory);
-  };
-  auto most =
-      std::min<size_t>(threads > 0 ? threads : std::clamp(std::thread::hardware_concurrency(), 1u, 4u), parts.size());
-  std::vector<std::jthread> helpers;
-  try {
-    for (size_t i = 1; i < most; ++i) helpers.emplace_back(work);
-  } catch (const std::exception&) {  // no room for one more stack: fewer do it
-  }
-  work();
+Error no_memory() {
+  return fail(Code::kResourceExhausted, "the system has not enough memory for a copy of what is to be saved")
+      .with_hint("a save that does not return before it is done needs none");
+}
+
+Status copy_all(const Catalog& tensors, const std::vector<Part>& parts, std::byte* memory, int threads) {
+  std::atomic<bool> failed{false};
+  on_threads(parts.size(), threads, [&](size_t i) {
+    try {
+      copy(tensors, parts[i], memory);
+    } catch (const std::bad_alloc&) {
+      failed = true;
+    }
+  });
+  return failed ? no_memory() : Status();
 }
 
 Result<Slab> allocate(uint64_t bytes) {
   try {
     return Slab::allocate(bytes);
   } catch (const std::bad_alloc&) {
-    return fail(Code::kResourceExhausted, "the system has not enough memory for a copy of what is to be saved")
-        .with_expected(format_bytes(bytes))
-        .with_hint("a save that does not return before it is done needs none");
+    return no_memory().with_expected(format_bytes(bytes));
   }
 }
 
@@ -127,7 +127,7 @@ Result<Catalog> Snapshot::hold(const Catalog& tensors, const Calls& calls, int t
   }
   std::vector<Part> parts;
   for (const auto& one : held) cut(tensors, one, parts);
-  copy_all(tensors, parts, memory_.data(), threads);
+  SHARDWRIGHT_TRY(copy_all(tensors, parts, memory_.data(), threads));
   for (const auto& one : held)
     if (one.piece.place.site == Place::kCall && one.bytes != 0)
       SHARDWRIGHT_TRY(calls.produce(one.tensor, one.piece.box, memory_.span().subspan(one.offset, one.bytes)));
