@@ -111,8 +111,7 @@ class Picture {
   double draw_title() {
     std::string name = cut_middle(printable(tensor_.name), 70, true);
     text(kMargin, 46, name, R"(font-size="20" font-weight="bold")");
-    std::string layout = row_.rule ? map_.rules()[*row_.rule].layout.text(tensor_.shape.size())
-                                   : TensorLayout{}.text(tensor_.shape.size());
+    std::string layout = map_.layout_of(row_.rule).text(tensor_.shape.size());
     text(kMargin, 70,
          fmt::format("{} {} laid out {} over mesh {}: {}{} a device", dtype_row(tensor_.dtype).name,
                      shape_text(tensor_.shape), layout, mesh_.text(), row_.grid->even() ? "" : "at most ",

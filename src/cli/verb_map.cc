@@ -28,10 +28,7 @@ struct Mapped {
   std::vector<TensorToLay> tensors;
   LayoutReport report;
 
-  TensorLayout layout(size_t tensor) const {
-    auto rule = report.rows[tensor].rule;
-    return rule ? map.rules()[*rule].layout : TensorLayout{};
-  }
+  TensorLayout layout(size_t tensor) const { return map.layout_of(report.rows[tensor].rule); }
 };
 
 /// As told; else as the checkpoint itself says that it was.
@@ -54,9 +51,8 @@ Result<Mapped> map_checkpoint(const Invocation& invocation, const Checkpoint& ch
   if (!glob.empty()) glob = find_glob(catalog, glob).value_or(glob);
   Mapped mapped{std::move(map), {}, {}};
   for (TensorId id = 0; id < catalog.size(); ++id) {
-    Catalog::Spec spec = catalog.spec(id);
-    if (!glob.empty() && !glob_match(glob, spec.name)) continue;
-    mapped.tensors.push_back({spec.name, spec.dtype, spec.shape, catalog.same_as(id) != id});
+    if (!glob.empty() && !glob_match(glob, catalog.spec(id).name)) continue;
+    mapped.tensors.push_back(tensor_to_lay(catalog, id));
   }
   if (mapped.tensors.empty() && !glob.empty()) {
     auto near = nearest_tensors(catalog, glob);

@@ -46,7 +46,7 @@ class Comm {
   virtual Status exchange(std::span<const Part> send, std::span<const Part> receive, Deadline deadline) = 0;
   /// Says that this rank cannot go on, in the middle of common work: this and every later call, here and elsewhere, fails with `why`.
   virtual void abandon(const Error& why) = 0;
-  /// For waits from now on; empty: none. Returns the one before; a Comm that never waits keeps none.
+  /// For waits from now on; empty: none. Returns the one before.
   virtual Watch set_watch(Watch watch) = 0;
 };
 

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <map>
 
+#include "shardwright/engine/saved_layout.h"
 #include "shardwright/engine/select.h"
 #include "shardwright/layout/layout_report.h"
 
@@ -219,10 +220,7 @@ Result<std::vector<MeshTensor>> lay_out(const LayoutMap& map, const Catalog& cat
                                         const std::vector<std::string>& names) {
   SHARDWRIGHT_ASSIGN(auto ids, find_tensors(catalog, names));
   std::vector<TensorToLay> tensors;
-  for (TensorId id : ids) {
-    auto spec = catalog.spec(id);
-    tensors.push_back({spec.name, spec.dtype, spec.shape, catalog.same_as(id) != id});
-  }
+  for (TensorId id : ids) tensors.push_back(tensor_to_lay(catalog, id));
   LayoutReport report = report_layout(map, tensors);
   SHARDWRIGHT_TRY(problem_of(report));
   std::vector<MeshTensor> out;

@@ -7,7 +7,7 @@
 
 #include "shardwright/base/json.h"
 #include "shardwright/base/text.h"
-#include "shardwright/layout/layout_report.h"
+#include "shardwright/engine/saved_layout.h"
 
 namespace shardwright {
 namespace {
@@ -151,10 +151,7 @@ Result<std::string> describe_part(Json metadata, const Catalog& want, const Devi
 
 Result<std::vector<Box>> lay_out(const DevicePart& part, const Catalog& want, std::vector<std::string>& warnings) {
   std::vector<TensorToLay> tensors;
-  for (TensorId id = 0; id < want.size(); ++id) {
-    auto spec = want.spec(id);
-    tensors.push_back({spec.name, spec.dtype, spec.shape, want.same_as(id) != id});
-  }
+  for (TensorId id = 0; id < want.size(); ++id) tensors.push_back(tensor_to_lay(want, id));
   LayoutReport report = report_layout(part.layout, tensors);
   SHARDWRIGHT_TRY(problem_of(report));
   for (uint32_t rule : report.unused_rules)

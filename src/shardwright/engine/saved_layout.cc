@@ -38,6 +38,11 @@ Result<std::vector<OrbaxSharding>> noted_shardings(const Json& items, std::vecto
 
 }  // namespace
 
+TensorToLay tensor_to_lay(const Catalog& catalog, TensorId id) {
+  auto spec = catalog.spec(id);
+  return {spec.name, spec.dtype, spec.shape, catalog.same_as(id) != id};
+}
+
 Result<std::optional<LayoutMap>> saved_layout(const Catalog& catalog, std::vector<std::string>& remarks) {
   const Value* value = catalog.value(kOrbaxValue);
   if (value == nullptr) return std::optional<LayoutMap>();
@@ -70,8 +75,7 @@ Result<std::vector<WriteOptions::Sharding>> shardings_by(const LayoutMap& map, c
     if (!laid.grid.even())
       return fail(Code::kInvalidArgument, "shards of different shapes cannot be noted")
           .at_tensor(std::string(spec.name));
-    OrbaxSharding note{std::string(spec.name), map.mesh(), laid.rule ? map.rules()[*laid.rule].layout : TensorLayout{},
-                       ""};
+    OrbaxSharding note{std::string(spec.name), map.mesh(), map.layout_of(laid.rule), ""};
     SHARDWRIGHT_ASSIGN(auto text, orbax_sharding_text(note));
     out.push_back({std::move(text), laid.grid.shard_shape()});
   }

@@ -1,4 +1,4 @@
-/// Layouts that a checkpoint notes of its arrays, read and made. Orbax keeps them in `_sharding`.
+/// Layouts of a checkpoint: of its tensors, and those that it notes of its arrays, read and made. Orbax keeps them in `_sharding`.
 #pragma once
 
 #include <optional>
@@ -6,9 +6,12 @@
 #include <vector>
 
 #include "shardwright/format/format.h"
-#include "shardwright/layout/layout_map.h"
+#include "shardwright/layout/layout_report.h"
 
 namespace shardwright {
+
+/// As report_layout() takes it. The catalogue outlives it.
+TensorToLay tensor_to_lay(const Catalog& catalog, TensorId id);
 
 /// Where each array of the checkpoint was when it was saved, by its name. nullopt when nothing is noted. A map has one mesh: that which most arrays
 /// were on; arrays of others, and entries that cannot be read, get no rule, and a remark.

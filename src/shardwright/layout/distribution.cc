@@ -46,7 +46,7 @@ Result<TensorLayout> Distribution::data_layout(size_t rank) const {
 
 Result<TensorLayout> Distribution::variable_layout(std::string_view path, size_t rank) const {
   SHARDWRIGHT_ASSIGN(auto rule, map_.find(path));
-  TensorLayout layout = rule ? map_.rules()[*rule].layout : TensorLayout{};
+  TensorLayout layout = map_.layout_of(rule);
   if (layout.dims.size() > rank)
     return bad(fmt::format("the layout has {} dimensions, the variable {}", layout.dims.size(), rank))
         .at_tensor(std::string(path))

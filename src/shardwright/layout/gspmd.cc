@@ -10,8 +10,6 @@
 namespace shardwright {
 namespace {
 
-constexpr size_t kMostDimensions = 1024;
-
 /// <=[reshape]T(perm): 0, 1, 2, ... in the shape `reshape`, transposed, and read in row-major order.
 struct Iota {
   std::vector<int64_t> reshape;

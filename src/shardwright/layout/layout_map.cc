@@ -68,7 +68,7 @@ Result<std::optional<uint32_t>> LayoutFinder::find(std::string_view name) {
 
 Result<LaidOut> LayoutFinder::lay_out(std::string_view name, std::span<const int64_t> shape) {
   SHARDWRIGHT_ASSIGN(auto rule, find(name));
-  auto grid = ShardGrid::create(map_.mesh_, rule ? map_.rules_[*rule].layout : TensorLayout{}, shape);
+  auto grid = ShardGrid::create(map_.mesh_, map_.layout_of(rule), shape);
   if (grid.ok()) return LaidOut{rule, std::move(*grid)};
   return std::move(grid.error())
       .at_tensor(std::string(name))

@@ -39,6 +39,8 @@ class LayoutMap {
   const DeviceMesh& mesh() const { return mesh_; }
   Match match() const { return match_; }
   std::span<const Rule> rules() const { return rules_; }
+  /// Of the rule that find() gave; replicated where it gave none.
+  TensorLayout layout_of(std::optional<uint32_t> rule) const { return rule ? rules_[*rule].layout : TensorLayout{}; }
 
  private:
   friend class LayoutFinder;

@@ -3,8 +3,6 @@
 namespace shardwright {
 namespace {
 
-constexpr size_t kMostDimensions = 1024;
-
 Error bad(const Json& found, const std::string& where) {
   return fail(Code::kInvalidArgument, "no mesh axes in " + where)
       .with_found(json_text(found).substr(0, 200))

@@ -9,8 +9,6 @@
 namespace shardwright {
 namespace {
 
-constexpr size_t kMostDimensions = 1024;
-
 class ShardyParser {
  public:
   explicit ShardyParser(std::string_view text) : cursor_(text) {}

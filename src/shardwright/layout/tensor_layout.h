@@ -12,6 +12,9 @@
 
 namespace shardwright {
 
+/// Cap on the dimensions of a tensor, a mesh or a layout that a text names.
+inline constexpr size_t kMostDimensions = 1024;
+
 /// What becomes of a dimension that its axes do not divide.
 enum class Uneven : uint8_t {
   kRefuse,  ///< an error, as in Keras and JAX

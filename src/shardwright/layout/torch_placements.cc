@@ -9,8 +9,6 @@
 namespace shardwright {
 namespace {
 
-constexpr int64_t kMostDimensions = 1024;
-
 struct Placement {
   std::optional<int64_t> dim;  ///< none: replicated
   int64_t split_factor = 1;
@@ -54,7 +52,7 @@ class PlacementParser {
     (void)cursor_.take("dim=");
     Placement out;
     out.dim = cursor_.take_number();
-    if (!out.dim || *out.dim >= kMostDimensions) return wrong();
+    if (!out.dim || *out.dim >= static_cast<int64_t>(kMostDimensions)) return wrong();
     if (strided) {
       if (!cursor_.take(",")) return wrong();
       (void)(cursor_.take("sf=") || cursor_.take("split_factor="));
