@@ -13,6 +13,17 @@ namespace shardwright {
 uint32_t crc32c(View bytes, uint32_t crc = 0);
 /// crc of A followed by B, from the crcs of each and the length of B in bytes. O(log length).
 uint32_t crc32c_combine(uint32_t crc_a, uint32_t crc_b, uint64_t length_b);
+/// What that many zero bytes do to the CRC-32C of what is before them.
+class Crc32cZeros {
+ public:
+  explicit Crc32cZeros(uint64_t count);
+  uint32_t after(uint32_t crc) const;
+
+ private:
+  uint32_t power_;
+};
+/// CRC-32C of that many zero bytes.
+inline uint32_t crc32c_of_zeros(uint64_t count) { return Crc32cZeros(count).after(0); }
 namespace detail {
 uint32_t crc32c_by_table(View bytes, uint32_t crc);  ///< what crc32c does without the instruction
 }

@@ -50,6 +50,15 @@ TEST(Crc32c, VectorsOfRfc3720) {
   }
 }
 
+TEST(Crc32c, OfZerosAndAfterThem) {
+  for (size_t count : {0, 1, 7, 255, 100'000}) {
+    Bytes bytes = bytes_of("before"), zeros(count);
+    bytes.resize(bytes.size() + count);
+    EXPECT_EQ(crc32c_of_zeros(count), crc32c_by_definition(zeros)) << count;
+    EXPECT_EQ(Crc32cZeros(count).after(crc32c(view_of("before"))), crc32c_by_definition(bytes)) << count;
+  }
+}
+
 TEST(Crc32c, EveryPathEqualsTheDefinition) {
   auto seed = std::random_device()();
   std::mt19937_64 random(seed);

@@ -152,4 +152,7 @@ uint32_t crc32c_combine(uint32_t crc_a, uint32_t crc_b, uint64_t length_b) {
   return multiply(shift_of(length_b), crc_a) ^ crc_b;
 }
 
+Crc32cZeros::Crc32cZeros(uint64_t count) : power_(shift_of(count)) {}
+uint32_t Crc32cZeros::after(uint32_t crc) const { return ~multiply(power_, ~crc); }
+
 }  // namespace shardwright

@@ -97,7 +97,7 @@ class Copy {
   Status certify() {
     SHARDWRIGHT_ASSIGN(auto written, open_checkpoint(written_path(), options_.open));
     SHARDWRIGHT_ASSIGN(auto manifest, survey(written, /*stored=*/true, options_));
-    if (fill_ == nullptr) SHARDWRIGHT_TRY(check_receipts(written, manifest, plan_.objects, receipts_));
+    SHARDWRIGHT_TRY(check_receipts(written, manifest, plan_.objects, receipts_));
     return write_manifest(written, manifest, options_);
   }
 

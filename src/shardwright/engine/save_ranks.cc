@@ -59,12 +59,17 @@ Result<CopySummary> save_tensors(const Catalog& tensors, const Calls& calls, con
   if (comm.size() == 1) return save_tensors(tensors, calls, request, options);
   SharedSave save{tensors,          calls,         json_of_request(request), request.select, request.strict,
                   request.settings, request.layout};
-  if (request.part) save.own = fail(Code::kInvalidArgument, "ranks save the whole, not one device's part");
+  save.own = [&]() -> Status {
+    if (!request.part) return {};
+    return fail(Code::kInvalidArgument, "ranks save the whole, not one device's part");
+  };
   auto lead = [&](const Gathered& all, const Fill& fill) -> Result<Bytes> {
     SHARDWRIGHT_ASSIGN(auto summary, save_filled(all.tensors, comm.size(), request, options, fill));
     return bytes_of_summary(summary);
   };
-  SHARDWRIGHT_ASSIGN(auto outcome, save_together(save, options, comm, lead));
+  JobOptions job = options;
+  job.plan.checksums = options.plan.checksums || request.manifest;
+  SHARDWRIGHT_ASSIGN(auto outcome, save_together(save, job, comm, lead));
   return summary_from_bytes(outcome.told);
 }
 

@@ -30,7 +30,8 @@ struct SharedSave {
   std::string directory{};  ///< which all must see, with the transaction in it; empty: the transaction alone
   bool hash = false;        ///< what is held is hashed
   Bytes extra{};            ///< for rank 0
-  Status own{};             ///< what has gone wrong here before: then all fail with it
+  /// What keeps this rank from going on, as when it has no time left; asked for whenever the ranks agree on something, and then everybody's failure.
+  std::function<Status()> own{};
 };
 /// What all ranks brought.
 struct Gathered {

@@ -79,13 +79,18 @@ class RankSave {
 
  private:
   Deadline soon() const { return deadline_in(options_.wait); }
+  Status own() const { return save_.own ? save_.own() : Status(); }
+  Status settle(const Status& mine) {
+    Status stopped = own();
+    return agree(comm_, stopped.ok() ? mine : stopped, soon());
+  }
 
   /// Everybody's tensors, and what is to become of them: the same on every rank.
   Status gather() {
-    Status checked = save_.own;
-    if (checked.ok() && !mine_.objects().empty())
+    Status checked;
+    if (!mine_.objects().empty())
       checked = fail(Code::kUnsupported, "tensors that lie in files are saved by one process");
-    SHARDWRIGHT_TRY(agree(comm_, checked, soon()));
+    SHARDWRIGHT_TRY(settle(checked));
     Bytes request = bytes_of(save_.request.dump(-1, ' ', false, Json::error_handler_t::replace));
     SHARDWRIGHT_ASSIGN(auto requests, comm_.all_gather(request, soon()));
     SHARDWRIGHT_TRY(check_requests(requests));
@@ -128,9 +133,10 @@ class RankSave {
           begun = true;
           return fill(draft, format, write, transaction);
         });
+    if (Status stopped = result.ok() ? Status() : own(); !stopped.ok()) result = stopped.error();
     Status outcome = result.ok() ? Status() : Status(result.error());
     if (!begun) {
-      SHARDWRIGHT_TRY(agree(comm_, outcome, soon()));
+      SHARDWRIGHT_TRY(settle(outcome));
       SHARDWRIGHT_TRY(broadcast(comm_, {}, soon()));  // nothing is to be written
     } else if (!result.ok() && told_) {
       return result;  // the others have left already
@@ -143,7 +149,7 @@ class RankSave {
 
   /// Every other rank.
   Result<Bytes> follow() {
-    SHARDWRIGHT_TRY(agree(comm_, {}, soon()));  // rank 0 has checked the target
+    SHARDWRIGHT_TRY(settle({}));  // rank 0 has checked the target
     SHARDWRIGHT_ASSIGN(auto token, broadcast(comm_, {}, soon()));
     if (!token.empty()) SHARDWRIGHT_TRY(follow(text_of(token)));
     SHARDWRIGHT_ASSIGN(auto error, broadcast(comm_, {}, soon()));
@@ -153,20 +159,20 @@ class RankSave {
 
   Result<Executed> fill(Draft& draft, const Format& format, const WriteOptions& write, Transaction& transaction) {
     told_ = true;  // of whatever goes wrong until all have written
-    SHARDWRIGHT_TRY(agree(comm_, {}, soon()));
+    SHARDWRIGHT_TRY(settle({}));
     SHARDWRIGHT_TRY(broadcast(comm_, bytes_of(transaction.token()), soon()));
-    SHARDWRIGHT_TRY(agree(comm_, {}, soon()));  // all see it
+    SHARDWRIGHT_TRY(settle({}));  // all see it
     if (!draft.objects().empty() && draft.rank_of(0)) return fill_own(draft, format, write, transaction);
     auto outline = outline_of(draft);
     if (!outline) return fill_alone(draft, transaction);
-    SHARDWRIGHT_TRY(agree(comm_, create_all(*outline, transaction), soon()));
+    SHARDWRIGHT_TRY(settle(create_all(*outline, transaction)));
     Bytes message = bytes_of(kTogether);
     std::ranges::copy(outline->to_bytes(), std::back_inserter(message));
     SHARDWRIGHT_TRY(broadcast(comm_, message, soon()));
     std::vector<Receipt> receipts;
-    SHARDWRIGHT_TRY(agree(comm_, write_share(*outline, transaction, receipts), soon()));
-    SHARDWRIGHT_ASSIGN(auto sums, gather_sums(*outline, receipts));
-    told_ = false;
+    SHARDWRIGHT_TRY(settle(write_share(*outline, transaction, receipts)));
+    SHARDWRIGHT_ASSIGN(auto all, gather_receipts(receipts, outline->objects.size()));
+    auto sums = sums_of_payloads(selected_.want, *outline, all);
     Executed done;
     for (ObjectId object = 0; object < outline->objects.size(); ++object) {
       SHARDWRIGHT_ASSIGN(auto writer, transaction.open(outline->objects[object].key, outline->objects[object].size));
@@ -177,7 +183,7 @@ class RankSave {
 
   /// Every rank writes objects of its own.
   Result<Executed> fill_own(Draft& draft, const Format& format, const WriteOptions& write, Transaction& transaction) {
-    SHARDWRIGHT_TRY(agree(comm_, {}, soon()));
+    SHARDWRIGHT_TRY(settle({}));
     Bytes message = bytes_of(kOwn);
     append_sized(message, format.name);
     append_sized(message, write.name);
@@ -186,11 +192,9 @@ class RankSave {
     for (const auto& object : draft.objects()) append_sized(message, object.key);
     SHARDWRIGHT_TRY(broadcast(comm_, message, soon()));
     auto receipts = write_own(draft, transaction);
-    SHARDWRIGHT_TRY(agree(comm_, receipts.ok() ? Status() : Status(receipts.error()), soon()));
-    SHARDWRIGHT_ASSIGN(auto all, comm_.all_gather(bytes_of_receipts(*receipts), soon()));
-    told_ = false;
+    SHARDWRIGHT_TRY(settle(receipts.ok() ? Status() : Status(receipts.error())));
     Executed done;
-    SHARDWRIGHT_ASSIGN(done.receipts, receipts_of_all(all, draft.objects().size()));
+    SHARDWRIGHT_ASSIGN(done.receipts, gather_receipts(*receipts, draft.objects().size()));
     return done;
   }
 
@@ -220,9 +224,8 @@ class RankSave {
       PartDraft part(*draft, std::move(objects));
       return write_own(part, transaction);
     }();
-    SHARDWRIGHT_TRY(agree(comm_, receipts.ok() ? Status() : Status(receipts.error()), soon()));
-    auto all = comm_.all_gather(bytes_of_receipts(*receipts), soon());
-    return all.ok() ? Status() : Status(all.error());
+    SHARDWRIGHT_TRY(settle(receipts.ok() ? Status() : Status(receipts.error())));
+    return tell_receipts(*receipts);
   }
 
   /// This rank's objects, of what it holds.
@@ -246,7 +249,7 @@ class RankSave {
   Result<Executed> fill_alone(Draft& draft, Transaction& transaction) {
     RankStore others(comm_, options_.wait);
     auto all = others.readable(merged_, mine_);
-    SHARDWRIGHT_TRY(agree(comm_, all.ok() ? Status() : Status(all.error()), soon()));
+    SHARDWRIGHT_TRY(settle(all.ok() ? Status() : Status(all.error())));
     SHARDWRIGHT_TRY(broadcast(comm_, bytes_of(kAlone), soon()));
     Calls calls = calls_;
     if (calls.produce)
@@ -262,7 +265,7 @@ class RankSave {
     }();
     comm_.set_watch(std::move(watch));
     Status dismissed = others.dismiss();
-    SHARDWRIGHT_TRY(agree(comm_, done.ok() ? dismissed : Status(done.error()), soon()));
+    SHARDWRIGHT_TRY(settle(done.ok() ? dismissed : Status(done.error())));
     told_ = false;
     return done;
   }
@@ -275,20 +278,19 @@ class RankSave {
 
   Status follow(std::string_view token) {
     auto transaction = join(token);
-    SHARDWRIGHT_TRY(agree(comm_, transaction.ok() ? Status() : Status(transaction.error()), soon()));
-    SHARDWRIGHT_TRY(agree(comm_, {}, soon()));  // rank 0 has made the files
+    SHARDWRIGHT_TRY(settle(transaction.ok() ? Status() : Status(transaction.error())));
+    SHARDWRIGHT_TRY(settle({}));  // rank 0 has made the files
     SHARDWRIGHT_ASSIGN(auto answer, broadcast(comm_, {}, soon()));
     View message = View(answer).subspan(1);
     std::string_view who = text_of(View(answer).first(1));
     if (who == kOwn) return follow_own(message, **transaction);
-    if (who == kAlone) return agree(comm_, serve(comm_, merged_, mine_, options_.wait), soon());
+    if (who == kAlone) return settle(serve(comm_, merged_, mine_, options_.wait));
     Status status = [&]() -> Status {
       SHARDWRIGHT_ASSIGN(outline_, Outline::from_bytes(message));
       return write_share(outline_, **transaction, receipts_);
     }();
-    SHARDWRIGHT_TRY(agree(comm_, status, soon()));
-    auto sums = gather_sums(outline_, receipts_);
-    return sums.ok() ? Status() : Status(sums.error());
+    SHARDWRIGHT_TRY(settle(status));
+    return tell_receipts(receipts_);
   }
 
   Result<std::unique_ptr<Transaction>> join(std::string_view token) const {
@@ -325,47 +327,20 @@ class RankSave {
     return {};
   }
 
-  /// CRC-32 of each payload, from the boxes of all ranks; empty where nobody asks.
-  Result<std::vector<uint32_t>> gather_sums(const Outline& outline, const std::vector<Receipt>& receipts) {
-    std::vector<uint32_t> sums;
-    if (!outline.wants_crc32) return sums;
-    Bytes mine;
-    for (const auto& receipt : receipts) {
-      append_le(mine, receipt.tensor);
-      append_le(mine, receipt.crc32);
-      append_le(mine, receipt.place.offset);
-      append_le(mine, receipt.place.length);
-    }
-    SHARDWRIGHT_ASSIGN(auto all, comm_.all_gather(mine, soon()));
-    // The checksum is linear: that of values laid over zeros, without its constant, adds up.
-    std::vector<uint64_t> offset(selected_.want.size());
-    std::vector<uint32_t> zeros(selected_.want.size());
-    std::vector<uint64_t> length(selected_.want.size());
-    sums.resize(selected_.want.size());
-    for (const auto& payload : outline.payloads) {
-      offset[payload.tensor] = payload.offset;
-      length[payload.tensor] = selected_.want.spec(payload.tensor).nbytes();
-      sums[payload.tensor] = zeros[payload.tensor] = crc32_of_zeros(length[payload.tensor]);
-    }
-    constexpr size_t kRow = 24;
-    for (const auto& bytes : all)
-      for (size_t at = 0; at + kRow <= bytes.size(); at += kRow) {
-        View row = View(bytes).subspan(at, kRow);
-        auto tensor = load_le<uint32_t>(row);
-        auto sum = load_le<uint32_t>(row.subspan(4));
-        auto begin = load_le<uint64_t>(row.subspan(8)), size = load_le<uint64_t>(row.subspan(16));
-        if (tensor >= sums.size() || size == 0) continue;
-        uint64_t before = begin - offset[tensor], after = length[tensor] - before - size;
-        uint32_t alone = crc32_combine(crc32_of_zeros(before), sum, size);
-        alone = crc32_combine(alone, crc32_of_zeros(after), after);
-        sums[tensor] ^= alone ^ zeros[tensor];
-      }
-    return sums;
+  /// What each rank has written of the objects; from then on rank 0 goes on alone, and tells.
+  Result<std::vector<Receipt>> gather_receipts(std::span<const Receipt> mine, size_t objects) {
+    SHARDWRIGHT_ASSIGN(auto all, comm_.all_gather(bytes_of_receipts(mine), soon()));
+    told_ = false;
+    return receipts_of_all(all, objects);
+  }
+  Status tell_receipts(std::span<const Receipt> mine) {
+    auto all = comm_.all_gather(bytes_of_receipts(mine), soon());
+    return all.ok() ? Status() : Status(all.error());
   }
 
   /// Literals, late bytes and the end of one object.
   static Status complete(Draft& draft, const Outline& outline, ObjectId object, Writer& writer,
-                         const std::vector<uint32_t>& sums, std::vector<Receipt>& all) {
+                         const std::vector<PayloadSum>& sums, std::vector<Receipt>& all) {
     auto segments = draft.segments(object);
     std::vector<Receipt> receipts;
     std::vector<WriteOp> literals;
@@ -375,9 +350,11 @@ class RankSave {
           segment.tensor, segment.piece, {Place::kExtent, -1, object, segment.offset, segment.length}, 0, 0};
       if (segment.type == Segment::kLiteral) {
         literals.push_back({segment.offset, segment.literal});
+        receipt.crc32c = crc32c(segment.literal);
         receipt.crc32 = outline.wants_crc32 ? crc32(segment.literal) : 0;
-      } else if (outline.wants_crc32) {
-        receipt.crc32 = sums[segment.tensor];
+      } else {
+        receipt.crc32c = sums[segment.tensor].crc32c;
+        receipt.crc32 = sums[segment.tensor].crc32;
       }
       receipts.push_back(receipt);
     }

@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "shardwright/base/byte_reader.h"
+#include "shardwright/base/checksum.h"
 #include "shardwright/engine/task.h"
 
 namespace shardwright {
@@ -211,6 +212,39 @@ std::optional<Outline> outline_of(const Draft& draft) {
       if (segment.type == Segment::kPayload) out.payloads.push_back({object, segment.tensor, segment.offset});
     }
   return out;
+}
+
+namespace {
+
+/// Sum of what lies at `before` in zeros, `length` bytes in all, by which it differs from that of zeros alone: such differences add up.
+template <class Combine, class Zeros>
+uint32_t share_of_sum(uint32_t sum, uint64_t before, uint64_t size, uint64_t length, Combine combine, Zeros zeros) {
+  uint64_t after = length - before - size;
+  return combine(combine(zeros(before), sum, size), zeros(after), after) ^ zeros(length);
+}
+
+}  // namespace
+
+std::vector<PayloadSum> sums_of_payloads(const Catalog& want, const Outline& outline,
+                                         std::span<const Receipt> receipts) {
+  std::vector<PayloadSum> sums(want.size());
+  std::vector<const Outline::Payload*> places(want.size());
+  for (const auto& payload : outline.payloads) {
+    if (payload.tensor >= want.size()) continue;
+    places[payload.tensor] = &payload;
+    uint64_t length = want.spec(payload.tensor).nbytes();
+    sums[payload.tensor] = {crc32c_of_zeros(length), outline.wants_crc32 ? crc32_of_zeros(length) : 0};
+  }
+  for (const Receipt& receipt : receipts) {
+    if (receipt.tensor >= want.size() || places[receipt.tensor] == nullptr || receipt.place.length == 0) continue;
+    uint64_t before = receipt.place.offset - places[receipt.tensor]->offset, size = receipt.place.length;
+    uint64_t length = want.spec(receipt.tensor).nbytes();
+    PayloadSum& sum = sums[receipt.tensor];
+    sum.crc32c ^= share_of_sum(receipt.crc32c, before, size, length, crc32c_combine, crc32c_of_zeros);
+    if (outline.wants_crc32)
+      sum.crc32 ^= share_of_sum(receipt.crc32, before, size, length, crc32_combine, crc32_of_zeros);
+  }
+  return sums;
 }
 
 namespace {

@@ -69,6 +69,12 @@ struct Outline {
 };
 /// nullopt for drafts in append form, and of encoded pieces.
 std::optional<Outline> outline_of(const Draft& draft);
+/// Of each tensor of `want` as a whole, by the receipts of all boxes of it, which all ranks together have written; crc32 where it is wanted.
+struct PayloadSum {
+  uint32_t crc32c = 0, crc32 = 0;
+};
+std::vector<PayloadSum> sums_of_payloads(const Catalog& want, const Outline& outline,
+                                         std::span<const Receipt> receipts);
 
 /// One rank's share as a draft: those objects in which the rank has something to write, with a strided piece for each of its boxes.
 class ShareDraft : public Draft {

@@ -129,7 +129,7 @@ Status write_parts(const Plan& plan, const Lane& lane, std::span<const Part> par
     uint64_t skip = literal ? 0 : bytes_in(part.geometry->out, part.range.first);
     if (!literal && part.geometry->scattered) {
       PartChecksum* sum = plan.options.checksums ? &checksums.emplace_back() : nullptr;
-      SHARDWRIGHT_TRY(write_scattered(part, segment.offset, bytes, writer, wants_crc32 ? sum : nullptr));
+      SHARDWRIGHT_TRY(write_scattered(part, segment.offset, bytes, writer, wants_crc32, sum));
       continue;
     }
     if (plan.options.checksums) checksums.emplace_back().add(bytes, wants_crc32);

@@ -7,31 +7,39 @@ namespace {
 
 constexpr size_t kBatch = 1024;  // as many as one system call takes
 
-/// CRC-32 over runs and the zeros between them, whose lengths mostly repeat.
+/// Checksums over runs and the zeros between them, whose lengths mostly repeat.
 class GapChecksum {
  public:
-  GapChecksum(PartChecksum& sum, uint64_t end) : sum_(sum), end_(end) {}
+  GapChecksum(PartChecksum& sum, uint64_t end, bool wants_crc32) : sum_(sum), end_(end), wants_crc32_(wants_crc32) {}
   void add(uint64_t offset, View run) {
-    if (offset > end_) {
-      uint64_t gap = offset - end_;
-      if (gap != gap_) zeros_ = crc32_of_zeros(gap_ = gap);
-      sum_.crc32 = crc32_combine(sum_.crc32, zeros_, gap);
-      sum_.bytes += gap;
-    }
-    sum_.crc32 = crc32(run, sum_.crc32);
-    sum_.bytes += run.size();
+    if (offset > end_) skip(offset - end_);
+    sum_.add(run, wants_crc32_);
     end_ = offset + run.size();
   }
 
  private:
+  void skip(uint64_t gap) {
+    if (gap != gap_) {
+      gap_ = gap;
+      zeros_ = Crc32cZeros(gap);
+      if (wants_crc32_) crc32_of_gap_ = crc32_of_zeros(gap);
+    }
+    sum_.crc32c = zeros_.after(sum_.crc32c);
+    if (wants_crc32_) sum_.crc32 = crc32_combine(sum_.crc32, crc32_of_gap_, gap);
+    sum_.bytes += gap;
+  }
+
   PartChecksum& sum_;
   uint64_t end_, gap_ = 0;
-  uint32_t zeros_ = 0;
+  const bool wants_crc32_;
+  Crc32cZeros zeros_{0};
+  uint32_t crc32_of_gap_ = 0;
 };
 
 }  // namespace
 
-Status write_scattered(const Part& part, uint64_t segment_offset, View values, Writer& writer, PartChecksum* checksum) {
+Status write_scattered(const Part& part, uint64_t segment_offset, View values, Writer& writer, bool wants_crc32,
+                       PartChecksum* checksum) {
   if (part.range.count == 0) return {};
   const Geometry& g = *part.geometry;
   auto bytes = [&](int64_t elements) { return bytes_in(g.out, static_cast<uint64_t>(elements)); };
@@ -41,7 +49,7 @@ Status write_scattered(const Part& part, uint64_t segment_offset, View values, W
     before = bytes(g.scattered->offset_of(last.start) + 1);
   }
   PartChecksum none;
-  GapChecksum sums(checksum != nullptr ? *checksum : none, before);
+  GapChecksum sums(checksum != nullptr ? *checksum : none, before, wants_crc32);
   Status status;
   std::vector<WriteOp> ops;
   auto flush = [&] {

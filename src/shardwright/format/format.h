@@ -15,8 +15,8 @@
 namespace shardwright {
 
 /// What execute() learned of a stored piece: its final place, CRC-32C of the stored bytes, zip's CRC-32 where the draft asked for it.
-/// Literals have receipts too (tensor = kNoTensor). Of a piece that is scattered over its object: from its first byte to its last, crc32 as
-/// if the bytes between were zero, no crc32c.
+/// Literals have receipts too (tensor = kNoTensor). Of a piece that is scattered over its object: from its first byte to its last, as if
+/// the bytes between were zero.
 inline constexpr TensorId kNoTensor = ~0u;
 struct Receipt {
   TensorId tensor = kNoTensor;
