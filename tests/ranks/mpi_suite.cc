@@ -1,4 +1,4 @@
-// Every check of a Comm, and random relayouts, under mpirun: prints what is wrong, and fails for it.
+// Every check of a Comm, random relayouts, and saves of a manager, under mpirun: prints what is wrong, and fails for it.
 #include <mpi.h>
 
 #include <cstdio>
@@ -10,37 +10,83 @@
 #include "shardwright/comm/mpi_comm.h"
 #include "shardwright/engine/jobs.h"
 #include "shardwright/engine/relayout_check_for_test.h"
+#include "shardwright/manager/manager.h"
 
 namespace shardwright {
 namespace {
 
-/// Saves one tensor of which each rank has four rows, and reads it on rank 0; "" when all is well.
-std::string check_save(Comm& comm, const std::string& target) {
-  const int64_t ranks = comm.size(), columns = 64;
-  std::vector<float> rows(4 * columns);
-  for (size_t i = 0; i < rows.size(); ++i) rows[i] = static_cast<float>(comm.rank()) * 256 + static_cast<float>(i);
-  CatalogBuilder builder;
-  if (auto added = builder.add_tensor("w", DType::kF32, std::vector<int64_t>{4 * ranks, columns}); !added.ok())
-    return added.error().text();
-  const Place place{Place::kMemory, -1, 0, reinterpret_cast<uint64_t>(rows.data()), rows.size() * sizeof(float)};
-  auto piece =
-      builder.add_piece({Box{{4 * comm.rank(), 0}, {4, columns}}, place, builder.add_encoding({DType::kF32}), {}});
-  if (!piece.ok()) return piece.error().text();
+constexpr int64_t kRows = 4, kColumns = 64;  // of each rank
+
+/// "w", of which this rank has its rows: element i of the whole is i.
+struct Rows {
+  explicit Rows(const Comm& comm) : rank(comm.rank()), ranks(comm.size()), values(kRows * kColumns) {
+    for (size_t i = 0; i < values.size(); ++i)
+      values[i] = static_cast<float>(rank * kRows * kColumns) + static_cast<float>(i);
+  }
+  Result<Catalog> catalog() const {
+    CatalogBuilder builder;
+    SHARDWRIGHT_TRY(builder.add_tensor("w", DType::kF32, std::vector<int64_t>{kRows * ranks, kColumns}));
+    const Place place{Place::kMemory, -1, 0, reinterpret_cast<uint64_t>(values.data()), values.size() * sizeof(float)};
+    SHARDWRIGHT_TRY(
+        builder.add_piece({Box{{kRows * rank, 0}, {kRows, kColumns}}, place, builder.add_encoding({DType::kF32}), {}}));
+    return builder.build(/*partial=*/true);
+  }
+  int64_t rank, ranks;
+  std::vector<float> values;
+};
+
+/// What is wrong with "w" in a checkpoint.
+Status check_values(const std::string& path, int64_t ranks) {
+  SHARDWRIGHT_ASSIGN(auto opened, open_checkpoint(path));
+  std::vector<float> all(static_cast<size_t>(kRows * ranks * kColumns));
+  const Box whole = Box::whole(std::vector<int64_t>{kRows * ranks, kColumns});
+  SHARDWRIGHT_TRY(read_box(opened, *opened.catalog.find("w"), whole, std::as_writable_bytes(std::span(all))));
+  for (size_t i = 0; i < all.size(); ++i)
+    if (all[i] != static_cast<float>(i)) return fail(Code::kInternal, fmt::format("element {} is {}", i, all[i]));
+  return {};
+}
+
+/// Saves it, and reads it on rank 0.
+Status check_save(Comm& comm, const std::string& target) {
+  const Rows rows(comm);
   CopyRequest request;
   request.target = target;
-  auto summary = save_tensors(*builder.build(/*partial=*/true), {}, request, {}, comm);
-  if (!summary.ok()) return summary.error().text();
-  if (comm.rank() != 0) return "";
-  auto opened = open_checkpoint(target);
-  if (!opened.ok()) return opened.error().text();
-  std::vector<float> all(static_cast<size_t>(4 * ranks * columns));
-  const Box whole = Box::whole(std::vector<int64_t>{4 * ranks, columns});
-  if (auto read = read_box(*opened, *opened->catalog.find("w"), whole, std::as_writable_bytes(std::span(all)));
-      !read.ok())
-    return read.error().text();
-  for (size_t i = 0; i < all.size(); ++i)
-    if (all[i] != static_cast<float>(i)) return fmt::format("element {} is {}", i, all[i]);
-  return "";
+  SHARDWRIGHT_ASSIGN(auto tensors, rows.catalog());
+  SHARDWRIGHT_TRY(save_tensors(tensors, {}, request, {}, comm));
+  return comm.rank() == 0 ? check_values(target, comm.size()) : Status();
+}
+
+/// Steps saved in the background, of which two are kept; what one rank cannot do fails on all, and they go on.
+Status check_manager(Comm& comm, const std::string& root) {
+  const Rows rows(comm);
+  SHARDWRIGHT_ASSIGN(auto channel, comm.clone());
+  SHARDWRIGHT_ASSIGN(auto manager, CheckpointManager::open(root, {.retention = {.last = 2}}, std::move(channel)));
+  for (uint64_t step : {1, 2, 3, 4, 5}) {
+    CheckpointManager::Request request;
+    request.content.step = step;
+    SHARDWRIGHT_ASSIGN(request.content.tensors, rows.catalog());
+    if (step == 4 && comm.rank() == 1) {
+      manager->refuse(fail(Code::kInvalidArgument, "not this one"));
+      continue;
+    }
+    SHARDWRIGHT_TRY(manager->save(std::move(request), {}));
+    auto saved = manager->wait();
+    if (step != 4) {
+      SHARDWRIGHT_TRY(saved);
+    } else if (saved.ok() || saved.error().message != "not this one") {
+      return fail(Code::kInternal, "a save that a rank refused: " + (saved.ok() ? "saved" : saved.error().text()));
+    }
+  }
+  if (uint64_t bytes = manager->last().own_bytes; bytes != rows.values.size() * sizeof(float))
+    return fail(Code::kInternal, fmt::format("{} bytes written by one rank", bytes));
+  SHARDWRIGHT_TRY(manager->close());
+  SHARDWRIGHT_TRY(agree(comm, {}, testing_support::comm_checks::soon()));
+  SHARDWRIGHT_ASSIGN(auto names, list_step_names(root, StepNames{}));
+  if (names.size() != 2 || names[0].first != 3 || names[1].first != 5)
+    return fail(Code::kInternal, fmt::format("{} steps are there", names.size()));
+  SHARDWRIGHT_ASSIGN(auto latest, manager->latest());
+  SHARDWRIGHT_ASSIGN(auto state, tensors_of_step(root + "/" + latest->name));
+  return check_values(state, comm.size());
 }
 
 }  // namespace
@@ -67,10 +113,13 @@ int main(int argc, char** argv) {
   std::string folder =
       (std::filesystem::temp_directory_path() / fmt::format("shardwright-mpi-{:x}", load_le<uint64_t>((*seeds)[0])))
           .string();
+  auto text_of_status = [](const Status& status) { return status.ok() ? "" : status.error().text(); };
   for (const char* name : {"w.safetensors", "w.weights.h5"}) {
     if ((*comm)->rank() == 0) std::filesystem::create_directories(folder);
-    report(name, check_save(**comm, folder + "/" + name));
+    report(name, text_of_status(check_save(**comm, folder + "/" + name)));
   }
+  report("manager", text_of_status(check_manager(**comm, folder + "/run")));
+  (void)agree(**comm, {}, testing_support::comm_checks::soon());  // all have looked
   if ((*comm)->rank() == 0) std::filesystem::remove_all(folder);
   comm->reset();
   MPI_Finalize();  // a check broke a channel on purpose: the library would leave this to us
