@@ -30,11 +30,18 @@ struct Case {
   Words command;               ///< ROOT left out
   std::vector<Steps> allowed;  ///< states between; the last one is how it ends
   Words after;                 ///< names in the root in the end
+  std::string how{};           ///< word for the steps before
 };
 
 std::vector<Case> cases() {
   return {
-      {"new", {{1, 1}}, {"save", "2", "2"}, {{{1, 1}}, {{1, 1}, {2, 2}}}, {"1", "2"}},
+      // One file is written, one is a link to that of the step before.
+      {"incremental",
+       {{1, 1}},
+       {"save", "2", "2", "incremental"},
+       {{{1, 1}}, {{1, 1}, {2, 2}}},
+       {"1", "2"},
+       "incremental"},
       {"replace", {{1, 1}, {2, 2}}, {"save", "1", "7", "replace"}, {{{1, 1}, {2, 2}}, {{1, 7}, {2, 2}}}, {"1", "2"}},
       {"branch",
        {{1, 1}, {3, 3}, {4, 4}},
@@ -74,6 +81,15 @@ int drive(const std::string& root, Words words, long at) {
   return WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status);
 }
 
+float value_of(const Checkpoint& opened, const char* name) {
+  float value = 0;
+  auto id = opened.catalog.find(name);
+  EXPECT_TRUE(id) << name;
+  if (!id) return value;
+  EXPECT_OK(read_box(opened, *id, {{4999}, {1}}, MutableView(reinterpret_cast<std::byte*>(&value), 4)));
+  return value;
+}
+
 /// Values of all steps; fails for what has a step's name and is none.
 Steps look(const std::string& root) {
   Steps out;
@@ -84,9 +100,10 @@ Steps look(const std::string& root) {
     auto opened = open_checkpoint(root + "/" + step.name + "/state");
     EXPECT_OK(opened);
     if (!opened.ok()) continue;
-    float value = 0;
-    EXPECT_OK(read_box(*opened, 0, {{4999}, {1}}, MutableView(reinterpret_cast<std::byte*>(&value), 4)));
-    out[step.facts.step] = value;
+    out[step.facts.step] = value_of(*opened, "w");
+    if (opened->catalog.find("frozen")) {
+      EXPECT_EQ(value_of(*opened, "frozen"), 0.5f) << step.name;
+    }
   }
   return out;
 }
@@ -106,7 +123,7 @@ TEST_P(StepKill, EveryPoint) {
   TemporaryDirectory directory(place);
   const std::string model = directory.at("model");
   for (const auto& [step, value] : one.before)
-    ASSERT_EQ(drive(model, {"save", std::to_string(step), std::to_string(value)}, 0), 0);
+    ASSERT_EQ(drive(model, {"save", std::to_string(step), std::to_string(value), one.how}, 0), 0);
   std::set<size_t> seen;
   long at = 1;
   for (;; ++at) {
@@ -133,6 +150,11 @@ TEST_P(StepKill, EveryPoint) {
   }
   EXPECT_EQ(seen.size(), one.allowed.size()) << "a state between was never met";
   EXPECT_GT(at, 10);
+  if (one.how == "incremental") {  // what both share is whole in the one that is left
+    EXPECT_GE(list_steps(directory.at("run"), StepNames{})->back().shared_bytes, 20000u);
+    ASSERT_EQ(drive(directory.at("run"), {"forget", "1"}, 0), 0);
+    EXPECT_EQ(look(directory.at("run")), (Steps{{2, 2}}));
+  }
   std::printf("%s: %ld points\n", one.name.c_str(), at);
 }
 
