@@ -1,7 +1,8 @@
 """A training run that is killed again and again: training.py ROOT KILLS SEED.
 
 Children are forked from this process, which has loaded everything: so a kill costs what the child does, not what Python takes to begin. After each
-kill every step that counts as complete must be what was saved, and in the end the run must be, bit for bit, one that was never stopped.
+kill the last three steps that count as complete, and three others, must be what was saved, and in the end all of them, and the run must be, bit for bit,
+one that was never stopped.
 """
 import collections
 import hashlib
@@ -10,6 +11,7 @@ import random
 import signal
 import sys
 import time
+from collections.abc import Callable
 
 import numpy as np
 
@@ -94,13 +96,14 @@ def stop(root: str, dice: random.Random) -> tuple[int, int]:
     return begun + len(rest), int(rest[-1]) if rest else last
 
 
-def check(root: str, expected: Expected, last: int) -> bool:
-    """Whether the last save that began was committed. Every step that counts is what was saved; none that was committed long since is lost."""
+def check(root: str, expected: Expected, last: int, older: Callable[[list[int]], list[int]] = list) -> bool:
+    """Whether the last save that began was committed. Every step that counts is what was saved, of those before the last three those that `older` takes;
+    none that was committed long since is lost."""
     with manager_of(root) as manager:
         there = manager.all_steps()
         assert last <= 0 or there, "no step is left"
         assert not there or there[-1] >= last - 1, f"step {last - 1} was done before {last} began, but the latest is {there[-1]}"
-        for step in there:
+        for step in [*older(there[:-3]), *there[-3:]]:
             state = manager.restore(step, target=begin(), verify=step == there[-1])
             assert digest(state) == expected[step], f"step {step} is not what was saved"
             assert manager.iterator_state(step) == {"at": step}
@@ -109,10 +112,14 @@ def check(root: str, expected: Expected, last: int) -> bool:
 
 def main(root: str, kills: int, seed: int) -> None:
     dice, expected, counts = random.Random(seed), Expected(), collections.Counter()
+
+    def some(steps: list[int]) -> list[int]:  # all of them after each kill would be most of what many kills take
+        return dice.sample(steps, min(3, len(steps)))
+
     for _ in range(kills):
         begun, last = stop(root, dice)
         counts["saves"] += begun
-        counts["after the commit" if check(root, expected, last) else "between save and commit"] += 1
+        counts["after the commit" if check(root, expected, last, some) else "between save and commit"] += 1
     with manager_of(root) as manager:
         last = (manager.latest() or 0) + 3
     pid, hear = fork(root, last)
