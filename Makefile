@@ -1,5 +1,5 @@
 # Two commands first: `make demo`, `make test`. Each sets up what it needs on a fresh Debian 12.
-.PHONY: build python demo test test-kill test-asan test-tsan test-python kill bench fuzz check check-quick format install clean \
+.PHONY: build python demo test test-kill test-asan test-tsan test-tsan-manager test-python kill bench fuzz check check-quick format install clean \
         system-packages system-packages-test python-build python-demo python-test
 .DEFAULT_GOAL := build
 SHELL := /bin/bash
@@ -53,6 +53,13 @@ test-tsan: system-packages-test
 	@$(CONFIGURE) -B build-tsan $(SANITIZED) -DSHARDWRIGHT_SANITIZE=thread -DSHARDWRIGHT_TEST_LAYERS="base;store;engine"
 	@$(BUILD) build-tsan -j $(JOBS)
 	$(NO_RANDOM) ctest --test-dir build-tsan -j $(JOBS) --output-on-failure
+
+# The manager and the ranks too. Not in `make test`: every format is compiled once more for it.
+test-tsan-manager: system-packages-test
+	@$(CONFIGURE) -B build-tsan $(SANITIZED) -DSHARDWRIGHT_SANITIZE=thread \
+	  -DSHARDWRIGHT_TEST_LAYERS="base;store;engine;comm;format;manager"
+	@$(BUILD) build-tsan -j $(JOBS) --target test_comm test_manager
+	$(NO_RANDOM) ctest --test-dir build-tsan -R '^(comm|manager)$$' -j $(JOBS) --output-on-failure
 
 # Tests that measure the clock are marked `alone` and run one by one, after the others; those that need gigabytes of memory are one group.
 test-python: build system-packages-test python-test python
