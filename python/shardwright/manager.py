@@ -327,37 +327,35 @@ class CheckpointManager:
 
     def best(self) -> int | None:
         """The best complete step by best_metric, of equals the newest; None when no step has it."""
+        row = self._best_row()
+        return None if row is None else int(row["step"])
+
+    def _best_row(self) -> dict[str, Any] | None:
         metric, largest = self._best
         if metric is None:
             raise InvalidArgumentError("the manager was given no best_metric")
-        judged = [(info.metrics[metric], info.step) for info in self.steps()
-                  if info.complete and metric in info.metrics and not np.isnan(info.metrics[metric])]
-        if not judged:
-            return None
-        return max(judged)[1] if largest else min((value, -step) for value, step in judged)[1] * -1
+        return self._core.best(metric, largest)
 
     def info(self, step: int | Literal["latest", "best"] | None = None) -> StepInfo:
         """Of a complete step. NotFoundError naming those that are there."""
         if step == "best":
-            step = self.best()
-            if step is None:
+            row = self._best_row()
+            if row is None:
                 raise NotFoundError("no step has the metric", path=self._root, expected=self._best[0])
-        newest = self.latest() if step is None or step == "latest" else None  # raises where nobody can tell which that is
-        known = self.steps()
-        complete = [info for info in known if info.complete]
-        if step is None or step == "latest":
-            if newest is None:
+        elif step is None or step == "latest":
+            row = self._core.latest()  # raises where nobody can tell which that is
+            if row is None:
                 raise NotFoundError("there is no complete step", path=self._root,
-                                    found=", ".join(f"{info.name}: {info.proof}" for info in known) or None)
-            step = newest
-        number = _step_number(step)
-        for info in known:
-            if info.step == number and not info.complete:
-                raise CorruptError(f"step {number} is not complete", path=os.path.join(self._root, info.name), found=info.proof)
-            if info.step == number:
-                return info
-        raise NotFoundError(f"there is no step {number}", path=self._root,
-                            hint=f"there are {', '.join(str(info.step) for info in complete)}" if complete else None)
+                                    found=", ".join(f"{info.name}: {info.proof}" for info in self.steps()) or None)
+        else:
+            number = _step_number(step)
+            row = self._core.step(number)
+            if row is None:
+                there = ", ".join(map(str, self.all_steps()))
+                raise NotFoundError(f"there is no step {number}", path=self._root, hint=f"there are {there}" if there else None)
+            if not row["complete"]:
+                raise CorruptError(f"step {number} is not complete", path=os.path.join(self._root, row["name"]), found=row["proof"])
+        return _info(row, self._root)
 
     def path(self, step: int | Literal["latest", "best"] | None = None) -> str:
         """The directory of a complete step."""
@@ -457,12 +455,12 @@ class CheckpointManager:
         """Removes a step, whatever the rules. InvalidArgumentError for the newest complete one."""
         self.wait()
         number = _step_number(step)
-        named = [info for info in self.steps() if info.step == number]
-        if not named:
+        row = self._core.step(number)
+        if row is None:
             raise NotFoundError(f"there is no step {number}", path=self._root)
         if number == self.latest():
             raise InvalidArgumentError("the newest step is not removed", found=str(number))
-        _core.remove_step(self._root, named[0].name)
+        _core.remove_step(self._root, row["name"])
 
     def prune(self, *, older_than: float = 3600, dry_run: bool = False) -> list[str]:
         """Removes what broken runs left, and branches; says what. older_than: seconds for which nothing may have changed in what has no lock."""

@@ -302,8 +302,9 @@ constexpr Command kCommands[] = {
      "Lists the steps below a directory, of this library's and of Orbax's managers, and what broken runs left there. A "
      "step is complete when that is "
      "proved: every file of its manifest is there and as long as it says; or it is committed, and its trees open.\n\n"
-     "With --json: an array of {step, name, state, time, nbytes, shared_nbytes, metrics, metadata, proof}; state is "
-     "complete, pinned, "
+     "shared: of its size, what lies in files that other steps have too, which the disk has once; new: the rest.\n\n"
+     "With --json: an array of {step, name, state, time, nbytes, new_nbytes, shared_nbytes, metrics, metadata, proof}; "
+     "state is complete, pinned, "
      "partial or leftover (whose step is null).",
      kRunArguments,
      {},

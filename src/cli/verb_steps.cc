@@ -100,6 +100,7 @@ void print_json(Output& output, const std::vector<Step>& steps, const std::vecto
                    {"state", state_of(step)},
                    {"time", time_of(step)},
                    {"nbytes", step.bytes},
+                   {"new_nbytes", step.bytes - step.shared_bytes},
                    {"shared_nbytes", step.shared_bytes},
                    {"metrics", std::move(metrics)},
                    {"metadata", step.metadata},
@@ -112,6 +113,7 @@ void print_json(Output& output, const std::vector<Step>& steps, const std::vecto
                      {"state", "leftover"},
                      {"time", nullptr},
                      {"nbytes", leftover.bytes},
+                     {"new_nbytes", leftover.bytes},
                      {"shared_nbytes", 0},
                      {"metrics", Json::object()},
                      {"metadata", Json::object()},
@@ -122,13 +124,14 @@ void print_steps(Output& output, const std::vector<Step>& steps) {
   bool shared = false;
   for (const Step& step : steps) shared |= step.shared_bytes != 0;
   std::vector<Column> columns = {{"step", true}, {"time (UTC)"}, {"size", true}, {"state"}, {"metrics", false, true}};
-  if (shared) columns.insert(columns.begin() + 3, {"shared", true});
+  if (shared) columns.insert(columns.begin() + 3, {{"new", true}, {"shared", true}});
   if (output.verbose()) columns.push_back({"because", false, true});
   print_table(output, columns, steps.size(), [&](size_t row, std::vector<std::string>& cells) {
     const Step& step = steps[row];
     cells = {std::to_string(step.facts.step), time_of(step), format_bytes(step.bytes), state_of(step),
              metrics_of(step)};
-    if (shared) cells.insert(cells.begin() + 3, format_bytes(step.shared_bytes));
+    if (shared)
+      cells.insert(cells.begin() + 3, {format_bytes(step.bytes - step.shared_bytes), format_bytes(step.shared_bytes)});
     if (output.verbose()) cells.push_back(step.proof);
   });
 }
@@ -136,6 +139,43 @@ void print_steps(Output& output, const std::vector<Step>& steps) {
 void print_leftovers(Output& output, const std::vector<Leftover>& leftovers) {
   for (const Leftover& leftover : leftovers)
     output.line(fmt::format("{}  {}{}", leftover.name, leftover.what, leftover.live ? " (may be under way)" : ""));
+}
+
+/// Of files that other steps have too the disk has one.
+std::string sizes_text(uint64_t bytes, uint64_t shared) {
+  return shared == 0 ? format_bytes(bytes)
+                     : fmt::format("{}, {} of it shared", format_bytes(bytes), format_bytes(shared));
+}
+
+void print_forgotten(Output& output, const Forgotten& forgotten, bool dry_run) {
+  const auto& verdicts = forgotten.verdicts;
+  auto goes = [&](size_t i) { return !verdicts[i].keep() && !forgotten.failures.contains(verdicts[i].step); };
+  if (output.json()) {
+    JsonArray array(output);
+    for (size_t i = 0; i < verdicts.size(); ++i)
+      array.add(Json{{"step", verdicts[i].step},
+                     {"action", verdicts[i].keep() ? "keep" : "remove"},
+                     {"reasons", verdicts[i].reasons},
+                     {"nbytes", forgotten.steps[i].bytes}});
+    return;
+  }
+  uint64_t bytes = 0, shared = 0, removed = 0;
+  for (size_t i = 0; i < verdicts.size(); ++i) {
+    if (!goes(i)) continue;
+    ++removed;
+    bytes += forgotten.steps[i].bytes;
+    shared += forgotten.steps[i].shared_bytes;
+    if (output.quiet()) output.line(std::to_string(verdicts[i].step));
+  }
+  if (output.quiet()) return;
+  print_table(output, std::vector<Column>{{"step", true}, {""}, {"because", false, true}}, verdicts.size(),
+              [&](size_t row, std::vector<std::string>& cells) {
+                const Verdict& verdict = verdicts[row];
+                cells = {std::to_string(verdict.step), verdict.keep() ? "keep" : "remove",
+                         verdict.keep() ? fmt::format("{}", fmt::join(verdict.reasons, "; ")) : "no rule keeps it"};
+              });
+  output.line(fmt::format("{} {} of {}, {}", dry_run ? "Would remove" : "Removed", removed,
+                          counted(verdicts.size(), "step"), sizes_text(bytes, shared)));
 }
 
 }  // namespace
@@ -158,13 +198,15 @@ Result<int> run_steps(Invocation& invocation) {
   print_steps(output, steps);
   std::erase_if(leftovers, [&](const Leftover& leftover) { return leftover.broken && !output.verbose(); });
   print_leftovers(output, leftovers);
-  uint64_t bytes = 0, complete = 0;
+  uint64_t bytes = 0, shared = 0, complete = 0;
   for (const Step& step : steps) {
     bytes += step.bytes;
+    shared += step.shared_bytes;
     complete += step.complete;
   }
   output.line(output.styled(
-      fmt::format("{}, {} complete, {}", counted(steps.size(), "step"), complete, format_bytes(bytes)), Style::kDim));
+      fmt::format("{}, {} complete, {}", counted(steps.size(), "step"), complete, sizes_text(bytes, shared)),
+      Style::kDim));
   return 0;
 }
 
@@ -174,34 +216,12 @@ Result<int> run_forget(Invocation& invocation) {
   bool dry_run = invocation.arguments.has("dry-run");
   SHARDWRIGHT_ASSIGN(Retention rules, retention_of(invocation.arguments));
   SHARDWRIGHT_TRY(check_root(root));
-  SHARDWRIGHT_ASSIGN(auto forgotten, forget_steps(root, std::nullopt, rules, dry_run));
-  const auto& verdicts = forgotten.verdicts;
-  if (output.json()) {
-    JsonArray array(output);
-    for (size_t i = 0; i < verdicts.size(); ++i)
-      array.add(Json{{"step", verdicts[i].step},
-                     {"action", verdicts[i].keep() ? "keep" : "remove"},
-                     {"reasons", verdicts[i].reasons},
-                     {"nbytes", forgotten.steps[i].bytes}});
-    return 0;
-  }
-  uint64_t bytes = 0, removed = 0;
-  for (size_t i = 0; i < verdicts.size(); ++i) {
-    if (verdicts[i].keep()) continue;
-    ++removed;
-    bytes += forgotten.steps[i].bytes;
-    if (output.quiet()) output.line(std::to_string(verdicts[i].step));
-  }
-  if (output.quiet()) return 0;
-  print_table(output, std::vector<Column>{{"step", true}, {""}, {"because", false, true}}, verdicts.size(),
-              [&](size_t row, std::vector<std::string>& cells) {
-                const Verdict& verdict = verdicts[row];
-                cells = {std::to_string(verdict.step), verdict.keep() ? "keep" : "remove",
-                         verdict.keep() ? fmt::format("{}", fmt::join(verdict.reasons, "; ")) : "no rule keeps it"};
-              });
-  output.line(fmt::format("{} {} of {}, {}", dry_run ? "Would remove" : "Removed", removed,
-                          counted(verdicts.size(), "step"), format_bytes(bytes)));
-  return 0;
+  SHARDWRIGHT_ASSIGN(auto forgotten, forget_steps(root, std::nullopt, rules, {.dry_run = dry_run}));
+  print_forgotten(output, forgotten, dry_run);
+  auto& failures = forgotten.failures;
+  if (failures.empty()) return 0;
+  for (auto other = std::next(failures.begin()); other != failures.end(); ++other) output.warning(other->second.text());
+  return std::move(failures.begin()->second);
 }
 
 Result<int> run_prune(Invocation& invocation) {

@@ -164,11 +164,14 @@ void wait(CheckpointManager& manager, std::optional<double> seconds) {
       auto now = steady_clock::now(), next = now + std::chrono::milliseconds(100);
       bool last = until && *until <= next;
       auto status = manager.wait(last ? *until : next);
-      if (manager.idle() || status.ok() || last) return status;
+      bool waiting = !status.ok() && status.error().code == Code::kUnavailable && !manager.idle();
+      if (!waiting || last) return status;
       SHARDWRIGHT_TRY(work.watch());
     }
   });
 }
+
+nb::object dict_or_none(const std::optional<Step>& step) { return step ? nb::object(dict_of(*step)) : nb::none(); }
 
 nb::list list_of(const std::vector<Step>& steps) {
   nb::list out;
@@ -201,12 +204,21 @@ void bind_manager(nb::module_& module) {
           "steps", [](CheckpointManager& manager) { return list_of(freely([&] { return manager.steps(); })); },
           nb::sig("def steps(self) -> list[dict[str, typing.Any]]"))
       .def(
-          "latest",
-          [](CheckpointManager& manager) {
-            auto step = freely([&] { return manager.latest(); });
-            return step ? nb::object(dict_of(*step)) : nb::object(nb::none());
-          },
+          "latest", [](CheckpointManager& manager) { return dict_or_none(freely([&] { return manager.latest(); })); },
           nb::sig("def latest(self) -> dict[str, typing.Any] | None"))
+      .def(
+          "best",
+          [](CheckpointManager& manager, const nb::str& metric, bool max) {
+            std::string name = from_str(metric);
+            return dict_or_none(freely([&] { return manager.best(name, max); }));
+          },
+          "metric"_a, "max"_a, nb::sig("def best(self, metric: str, max: bool) -> dict[str, typing.Any] | None"))
+      .def(
+          "step",
+          [](CheckpointManager& manager, uint64_t number) {
+            return dict_or_none(freely([&] { return manager.step(number); }));
+          },
+          "number"_a, nb::sig("def step(self, number: int) -> dict[str, typing.Any] | None"))
       .def(
           "last",
           [](const CheckpointManager& manager) {

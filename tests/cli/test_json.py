@@ -190,7 +190,7 @@ def test_steps_forget_and_prune(run, run_json, checkpoints):
         run(f"mkdir -p run && shardwright copy -q small.safetensors run/{step} --to orbax --option item=state && mkdir run/{step}/metrics && "
             f"echo '{{\"loss\": 0.{step}}}' > run/{step}/metrics/metrics")
     (checkpoints / "run" / "3.orbax-checkpoint-tmp").mkdir()
-    fields = {"step": (int, type(None)), "name": str, "state": str, "time": OPTIONAL_TEXT, "nbytes": int, "shared_nbytes": int, "metrics": dict,
+    fields = {"step": (int, type(None)), "name": str, "state": str, "time": OPTIONAL_TEXT, "nbytes": int, "new_nbytes": int, "shared_nbytes": int, "metrics": dict,
               "metadata": dict, "proof": str}
     rows = run_json("shardwright steps --json run")
     for row in rows:

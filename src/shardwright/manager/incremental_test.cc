@@ -100,7 +100,7 @@ TEST_P(Incremental, WhatDoesNotChangeIsWrittenOnce) {
   }
   EXPECT_LT(steps->back().shared_bytes, steps->back().bytes);
   // What is left of it is whole, whatever goes.
-  ASSERT_OK(forget_steps(root, std::nullopt, {.last = 1}, false));
+  ASSERT_OK(forget_steps(root, std::nullopt, {.last = 1}));
   expect_whole(4);
   EXPECT_EQ(list_steps(root, std::nullopt)->back().shared_bytes, 0u);
 }

@@ -43,6 +43,9 @@ std::optional<std::string> removed_step(const std::string& name) {
   return name.substr(kTrash.size(), dot - kTrash.size());
 }
 
+/// No save is under way to what was finished once; one who copies it changes something in a minute.
+constexpr seconds kCopied{60};
+
 /// Who looks, and what is known of who writes.
 struct Look {
   const std::string& root;
@@ -84,12 +87,14 @@ std::optional<Leftover> leftover_of(const Look& look, const std::string& name) {
 /// What has the name of a step and its marks, but lacks something. Copies by other tools look like that too, while they are made.
 std::optional<Leftover> broken_step(const Look& look, const std::string& name, uint64_t number) {
   std::string path = look.root + "/" + name;
-  if (Marks marks = marks_of(path); marks == Marks::kNone || marks == Marks::kEmpty) return std::nullopt;
+  Marks marks = marks_of(path);
+  if (marks == Marks::kNone || marks == Marks::kEmpty) return std::nullopt;
   auto proof = prove_step(path);
   if (proof.complete || proof.trouble) return std::nullopt;
   auto facts = detail::look_at_tree(path);
   return Leftover{name, fmt::format("step {}, not complete: {}", number, proof.text), true,
-                  facts.changed_within(look.age), facts.bytes};
+                  facts.changed_within(marks == Marks::kFinished ? std::min(look.age, kCopied) : look.age),
+                  facts.bytes};
 }
 
 /// A replacement in two renames, on a file system that cannot exchange two names, was stopped between them: the new step takes its place; where there
@@ -120,12 +125,14 @@ Result<StepNames> names_or_found(const std::string& root, const std::optional<St
   return names ? Result<StepNames>(*names) : names_of_run(root);
 }
 
-Result<std::vector<Leftover>> list(const Look& look) {
+/// broken: steps too, each of which is looked at for that.
+Result<std::vector<Leftover>> list(const Look& look, bool broken) {
   std::vector<Leftover> out;
   SHARDWRIGHT_ASSIGN(auto entries, detail::names_in(look.root));
   std::ranges::sort(entries);
   for (const auto& name : entries)
     if (auto leftover = leftover_of(look, name)) out.push_back(std::move(*leftover));
+  if (!broken) return out;
   SHARDWRIGHT_ASSIGN(auto steps, list_step_names(look.root, look.names));
   for (const auto& [number, name] : steps)
     if (auto leftover = broken_step(look, name, number)) out.push_back(std::move(*leftover));
@@ -137,7 +144,7 @@ Result<std::vector<Leftover>> list(const Look& look) {
 Result<std::vector<Leftover>> list_leftovers(const std::string& root, const std::optional<StepNames>& names,
                                              seconds age, bool claimed) {
   SHARDWRIGHT_ASSIGN(auto run, names_or_found(root, names));
-  return list({root, std::move(run), age, claimed ? std::optional(false) : Claim::is_held(root)});
+  return list({root, std::move(run), age, claimed ? std::optional(false) : Claim::is_held(root)}, /*broken=*/true);
 }
 
 Result<std::vector<Leftover>> prune_steps(const std::string& root, const std::optional<StepNames>& names,
@@ -151,9 +158,9 @@ Result<std::vector<Leftover>> prune_steps(const std::string& root, const std::op
     if (!claim) look.written = true;
   }
   if (!options.dry_run && look.written != true) SHARDWRIGHT_TRY(finish_replacements(root, look.names));
-  SHARDWRIGHT_ASSIGN(auto found, list(look));
+  SHARDWRIGHT_ASSIGN(auto found, list(look, options.broken));
   std::erase_if(found, [&](const Leftover& leftover) {
-    return leftover.live || (leftover.name == kBranches && !options.branches) || (leftover.broken && !options.broken);
+    return leftover.live || (leftover.name == kBranches && !options.branches);
   });
   for (const auto& leftover : found)
     if (auto removed = options.dry_run ? Status() : remove_leftover(root, leftover); !removed.ok() && !options.lenient)

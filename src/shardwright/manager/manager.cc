@@ -35,6 +35,14 @@ Status with_memory(const Job& job) {
   }
 }
 
+bool is_late(const CheckpointManager::Request& request) {
+  return request.until && std::chrono::steady_clock::now() > *request.until;
+}
+
+Error late(const CheckpointManager::Request& request) {
+  return fail(Code::kAborted, fmt::format("step {} was not saved by its deadline", request.content.step));
+}
+
 /// Neither is lost.
 Status both(const Status& before, Status now) {
   if (now.ok()) return before;
@@ -90,6 +98,10 @@ CheckpointManager::~CheckpointManager() {
     return;
   }
   Background& all = *background_;
+  {
+    std::lock_guard lock(all.mutex);
+    all.ending = true;
+  }
   (void)all.thread.request_stop();
   all.changed.notify_all();
   if (all.thread.joinable()) all.thread.join();
@@ -118,7 +130,7 @@ Status CheckpointManager::wait(std::optional<std::chrono::steady_clock::time_poi
   if (forked()) return {};
   Background& all = *background_;
   std::unique_lock lock(all.mutex);
-  auto done = [&] { return !all.busy; };
+  auto done = [&] { return !all.busy || all.overdue; };
   if (!until) {
     all.changed.wait(lock, done);
   } else if (!all.changed.wait_until(lock, *until, done)) {
@@ -128,11 +140,42 @@ Status CheckpointManager::wait(std::optional<std::chrono::steady_clock::time_poi
   return take_error();
 }
 
+/// Also for what the owner was told of already.
+Status CheckpointManager::wait_until_idle() {
+  if (forked()) return {};
+  std::unique_lock lock(background_->mutex);
+  background_->changed.wait(lock, [&] { return !background_->busy; });
+  lock.unlock();
+  return take_error();
+}
+
 Status CheckpointManager::close() {
   auto status = wait();
+  auto set_ending = [&](bool ending) {
+    if (forked()) return;
+    std::lock_guard lock(background_->mutex);
+    background_->ending = ending;
+  };
+  set_ending(true);
+  (void)wait_until_idle();  // told already
+  set_ending(false);
   snapshot_.release();
   claim_.reset();
   return status;
+}
+
+Result<Checkpoint> CheckpointManager::restore(std::optional<uint64_t> number, const std::string& item) const {
+  SHARDWRIGHT_ASSIGN(auto found, number ? step(*number) : latest());
+  if (!found)
+    return fail(Code::kNotFound, number ? fmt::format("there is no step {}", *number) : "there is no complete step")
+        .at_path(root_);
+  std::string directory = root_ + "/" + found->name;
+  if (found->trouble) return std::move(*found->trouble);
+  if (!found->complete)
+    return fail(Code::kCorrupt, fmt::format("step {} is not complete: {}", found->facts.step, found->proof))
+        .at_path(directory);
+  SHARDWRIGHT_ASSIGN(auto state, tensors_of_step(directory, item));
+  return open_checkpoint(state);
 }
 
 Result<std::vector<Leftover>> CheckpointManager::prune(PruneOptions options) {
@@ -176,10 +219,11 @@ Status CheckpointManager::save_here(Request request, const JobOptions& job) {
     return fail(Code::kUnavailable, "a save is still running")
         .at_path(root_)
         .with_hint("wait for it, or save less often");
-  Status before = wait();
+  Status before = wait_until_idle();
   if (!before.ok() && comm_->size() == 1) return before;
   Status held = hold(request, job);
-  if (held.ok() && request.hold == Hold::kBlocking) return both(before, write({std::move(request)}, job));
+  if (held.ok() && request.hold == Hold::kBlocking)
+    return both(before, write({std::move(request)}, job, /*blocking=*/true));
   if (!held.ok()) {
     refuse(held.error());
     return both(before, held);
@@ -190,7 +234,7 @@ Status CheckpointManager::save_here(Request request, const JobOptions& job) {
 
 void CheckpointManager::refuse(const Error& why) {
   if (comm_->size() == 1 || forked()) return;
-  (void)wait();  // whatever has become of it: this is about the next one
+  (void)wait_until_idle();  // whatever has become of it: this is about the next one
   (void)hand_over({{}, why});
 }
 
@@ -208,29 +252,47 @@ Status CheckpointManager::hand_over(Work next) {
   return {};
 }
 
+/// Of whoever waits for other ranks.
+Status CheckpointManager::watch(const Request& request, bool blocking) {
+  if (!is_late(request)) return {};
+  if (blocking) return late(request);
+  Background& all = *background_;
+  std::lock_guard lock(all.mutex);
+  if (all.ending) return late(request);
+  if (std::exchange(all.overdue, true)) return {};
+  all.error = late(request);
+  all.changed.notify_all();
+  return {};
+}
+
 /// One step, and what the rules say of the others then.
-Status CheckpointManager::write(const Work& work, const JobOptions& job) {
+Status CheckpointManager::write(const Work& work, const JobOptions& job, bool blocking) {
   const Request& request = work.request;
   StepConflict conflict{request.replace, options_.branch};
   JobOptions options = job;
   options.wait = options_.job.wait;
   options.progress = [&](std::string_view phase, uint64_t done, uint64_t total) {
-    if (request.until && std::chrono::steady_clock::now() > *request.until) return false;
-    return !job.progress || job.progress(phase, done, total);
+    return !is_late(request) && (!job.progress || job.progress(phase, done, total));
   };
   struct Unwatch {
     Comm& comm;
     ~Unwatch() { comm.set_watch({}); }
   } unwatch{*comm_};
   comm_->set_watch([&]() -> Status {
-    if (options.progress("wait", 0, 0)) return {};
-    return fail(Code::kAborted, "stopped on request");
+    if (job.progress && !job.progress("wait", 0, 0)) return fail(Code::kAborted, "stopped on request");
+    return watch(request, blocking);
   });
-  auto written = write_step(root_, options_.names, request.content, conflict, options, *comm_, work.own);
+  auto own = [&]() -> Status {
+    if (!work.own.ok()) return work.own;
+    return is_late(request) ? Status(late(request)) : Status();
+  };
+  auto written = write_step(root_, options_.names, request.content, conflict, options, *comm_, own);
   if (!work.own.ok()) return {};  // told already
-  if (!written.ok())
+  if (!written.ok()) {
+    if (written.error().code == Code::kAborted && is_late(request)) written.error().message = late(request).message;
     return std::move(written.error())
         .within(fmt::format("while step {} was saved in '{}'", request.content.step, root_));
+  }
   {
     std::lock_guard lock(background_->mutex);
     background_->last = std::move(*written);
@@ -242,10 +304,12 @@ Status CheckpointManager::apply_rules(const Request& request) {
   if (options_.retention.keeps_all()) return {};
   Retention rules = options_.retention;
   rules.steps.insert(rules.steps.end(), request.keep.begin(), request.keep.end());
-  auto forgotten = forget_steps(root_, options_.names, rules, /*dry_run=*/false);
+  auto forgotten = forget_steps(root_, options_.names, rules, {.lean = true});
   if (!forgotten.ok())
     return std::move(forgotten.error())
         .within(fmt::format("while old steps were removed; step {} is saved", request.content.step));
+  std::lock_guard lock(background_->mutex);
+  for (const auto& [step, failure] : forgotten->failures) background_->last.warnings.push_back(failure.text());
   return {};
 }
 
@@ -258,11 +322,11 @@ void CheckpointManager::work(const std::stop_token& stop) {
     lock.unlock();
     JobOptions job = options_.job;
     job.progress = nullptr;
-    Status status = with_memory([&] { return write(next, job); });
+    Status status = with_memory([&] { return write(next, job, /*blocking=*/false); });
     next = {};  // lets go of what it held before anybody is told
     lock.lock();
-    if (!status.ok()) all.error = std::move(status.error());
-    all.busy = false;
+    if (!status.ok() && !all.overdue) all.error = std::move(status.error());
+    all.busy = all.overdue = false;
     all.changed.notify_all();
   }
 }

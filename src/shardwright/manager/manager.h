@@ -62,9 +62,11 @@ class CheckpointManager {
   struct Request {
     StepContent content;
     Hold hold = Hold::kStaged;
-    bool replace = false;                                          ///< see StepConflict
-    std::vector<uint64_t> keep{};                                  ///< steps that stay, whatever the rules
-    std::optional<std::chrono::steady_clock::time_point> until{};  ///< kAborted when it is not done by then
+    bool replace = false;          ///< see StepConflict
+    std::vector<uint64_t> keep{};  ///< steps that stay, whatever the rules
+    /// kAborted when it is not done by then. Where it waits for other ranks then, wait() says so at once, while the thread in the background goes on
+    /// waiting, to tell them: they fail with the same, and all may save again. (Hold::kBlocking has no such thread: there the ranks are parted.)
+    std::optional<std::chrono::steady_clock::time_point> until{};
   };
   /// A save before it is waited for first. job: for what runs on this thread. Errors: kAlreadyExists and all that is refused at once; that of
   /// the save before, and then this one is not begun (but by several ranks).
@@ -79,13 +81,20 @@ class CheckpointManager {
 
   Result<std::vector<Step>> steps() const { return list_steps(root_, options_.names); }
   Result<std::optional<Step>> latest() const { return latest_step(root_, options_.names); }
+  Result<std::optional<Step>> best(const std::string& metric, bool max) const {
+    return best_step(root_, options_.names, metric, max);
+  }
+  /// The tensors of a complete step, the newest where none is named; read by load_tensors() and all others. Errors: kNotFound, kCorrupt.
+  Result<Checkpoint> restore(std::optional<uint64_t> number = {}, const std::string& item = "state") const;
+  Result<std::optional<Step>> step(uint64_t number) const { return read_step(root_, options_.names, number); }
   /// prune_steps(), by the one that may have the claim.
   Result<std::vector<Leftover>> prune(PruneOptions options);
   const std::string& root() const { return root_; }
   const StepNames& names() const { return options_.names; }
   int ranks() const { return comm_->size(); }
   uint64_t staging_bytes() const { return snapshot_.memory_bytes(); }
-  /// What the last save that succeeded wrote; its step is 0 and its name empty before the first.
+  /// What the last save that succeeded wrote; its step is 0 and its name empty before the first. Its warnings name old steps that no rule keeps and that
+  /// could not be removed: the next save tries again, or prune() removes what is left of them.
   WrittenStep last() const;
 
  private:
@@ -102,7 +111,9 @@ class CheckpointManager {
   bool leads() const { return comm_->rank() == 0; }
   Status hold(Request& request, const JobOptions& job);
   Status hand_over(Work next);
-  Status write(const Work& work, const JobOptions& job);
+  Status wait_until_idle();
+  Status watch(const Request& request, bool blocking);
+  Status write(const Work& work, const JobOptions& job, bool blocking);
   Status apply_rules(const Request& request);
   void work(const std::stop_token& stop);
   Status take_error();
@@ -116,6 +127,8 @@ class CheckpointManager {
     // Below: guarded by mutex.
     std::optional<Work> pending;
     bool busy = false;
+    bool overdue = false;  ///< the owner was told that what is being saved has no time left
+    bool ending = false;   ///< then what has no time left waits for nobody
     std::optional<Error> error;
     WrittenStep last;
     std::jthread thread;  ///< begun by the first save in the background

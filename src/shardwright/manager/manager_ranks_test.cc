@@ -50,6 +50,11 @@ struct Rank {
     EXPECT_OK(builder.add_piece({{{rank * rows, 0}, {rows, kColumns}}, at(split), encoding, {}}));
     EXPECT_OK(builder.add_tensor("whole", DType::kF32, hundred));
     EXPECT_OK(builder.add_piece({{{0}, {100}}, at(whole), encoding, {}}));
+    if (with_columns) {
+      EXPECT_OK(builder.add_tensor("columns", DType::kF32, shape));
+      int64_t columns = kColumns / ranks;
+      EXPECT_OK(builder.add_piece({{{0, rank * columns}, {kRows, columns}}, at(split), encoding, {}}));
+    }
     CheckpointManager::Request out;
     out.content.step = step;
     out.content.tensors = *builder.build(/*partial=*/true);
@@ -66,7 +71,8 @@ struct Rank {
   }
 
   int rank, ranks;
-  bool frozen = false;  ///< "split" is the same in every step
+  bool frozen = false;        ///< "split" is the same in every step
+  bool with_columns = false;  ///< the same values again, as columns of another tensor
   std::string root;
   std::vector<float> split, whole;
   std::unique_ptr<CheckpointManager> manager;
@@ -138,6 +144,47 @@ TEST(ManagerRanks, EachWritesItsOwnAndOneCommits) {
       EXPECT_OK(verified);
       EXPECT_THAT(findings, ElementsAre());
     }
+}
+
+Json sums_in(const std::string& step) {
+  auto json = parse_json(read_file(step + "/shardwright.manifest.json"));
+  EXPECT_OK(json);
+  return json_member(*json, "checkpoints");
+}
+
+/// Though a tensor is written by several, and its parts lie between one another.
+TEST(ManagerRanks, ChecksumsAreThoseThatOneProcessTakes) {
+  for (std::string format : {"safetensors", "keras-sharded", "keras-h5"}) {
+    TemporaryDirectory directory;
+    auto texts = texts_of(4, [&](int number) {
+      Rank rank(directory, number, 4);
+      rank.with_columns = true;
+      auto request = rank.request(1);
+      request.content.format = format;
+      return rank.save(std::move(request));
+    });
+    ASSERT_THAT(texts, testing::Each("saved"));
+    auto saved = open_checkpoint(*tensors_of_step(directory.at("run/1")));
+    ASSERT_OK(saved);
+    std::vector<std::vector<float>> values;
+    CatalogBuilder builder;
+    for (TensorId id = 0; id < saved->catalog.size(); ++id) {
+      auto spec = saved->catalog.spec(id);
+      auto& all = values.emplace_back(spec.elements());
+      MutableView view(reinterpret_cast<std::byte*>(all.data()), all.size() * 4);
+      ASSERT_OK(read_box(*saved, id, Box::whole(spec.shape), view));
+      ASSERT_OK(builder.add_tensor(spec.name, spec.dtype, spec.shape));
+      ASSERT_OK(builder.add_flat({Place::kMemory, -1, 0, reinterpret_cast<uint64_t>(all.data()), all.size() * 4},
+                                 DType::kF32));
+    }
+    StepContent content;
+    content.step = 1;
+    content.format = format;
+    content.tensors = *builder.build();
+    ASSERT_OK(write_step(directory.at("alone"), {}, content, {}, {}));
+    EXPECT_EQ(sums_in(directory.at("run/1")), sums_in(directory.at("alone/1"))) << format;
+    EXPECT_EQ(json_member(sums_in(directory.at("run/1")).front(), "stored").size(), 3u) << format;
+  }
 }
 
 TEST(ManagerRanks, WhatDoesNotChangeIsWrittenOnceByAll) {
@@ -222,6 +269,24 @@ TEST(ManagerRanks, OneThatStopsIsNamedInTime) {
   processes.signal(3, SIGCONT);
   EXPECT_THAT(processes.text(3), HasSubstr("rank 3"));
   expect_saved_again(directory, 2, 4);
+}
+
+/// Rank 0 is told in time, rank 1 when it comes; they go on.
+TEST(ManagerRanks, ADeadlineThatPassesWhileRanksWaitIsEveryonesFailureOnce) {
+  TemporaryDirectory directory;
+  auto texts = texts_of(2, [&](int number) {
+    Rank rank(directory, number, 2);
+    std::string said = rank.save(rank.request(1));
+    if (number == 1) std::this_thread::sleep_for(700ms);
+    auto began = std::chrono::steady_clock::now();
+    auto request = rank.request(2);
+    if (number == 0) request.until = began + 200ms;
+    said += "|" + rank.save(std::move(request));
+    bool in_time = std::chrono::steady_clock::now() - began < 500ms;
+    return said + (in_time ? "|in time|" : "|late|") + rank.save(rank.request(3));
+  });
+  for (const auto& text : texts) EXPECT_EQ(text, "saved|wait: step 2 was not saved by its deadline|in time|saved");
+  EXPECT_THAT(complete_steps(directory.at("run")), ElementsAre(1, 3));
 }
 
 TEST(ManagerRanks, OneThatIsSlowIsWaitedForInTheBackground) {

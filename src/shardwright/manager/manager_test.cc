@@ -157,6 +157,28 @@ TEST_F(Manager, RulesApplyAfterEachSave) {
   EXPECT_THAT(complete(*manager), ElementsAre(4, 6, 7));
 }
 
+TEST_F(Manager, RestoresByNumberAndTheNewest) {
+  auto manager = open();
+  EXPECT_CODE(manager->restore(), Code::kNotFound);
+  for (uint64_t step : {1, 2, 3}) {
+    values[0] = static_cast<float>(step);
+    ASSERT_OK(manager->save(request(step), {}));
+  }
+  ASSERT_OK(manager->wait());
+  fs::remove(directory.at("run/3/state/_METADATA"));
+  auto first_of_restored = [&](std::optional<uint64_t> step) {
+    auto restored = manager->restore(step);
+    EXPECT_OK(restored);
+    float value = 0;
+    EXPECT_OK(read_box(*restored, 0, {{0, 0}, {1, 1}}, MutableView(reinterpret_cast<std::byte*>(&value), 4)));
+    return value;
+  };
+  EXPECT_EQ(first_of_restored({}), 2.f);
+  EXPECT_EQ(first_of_restored(1), 1.f);
+  EXPECT_CODE(manager->restore(3), Code::kCorrupt);
+  EXPECT_CODE(manager->restore(4), Code::kNotFound);
+}
+
 /// A step that fails in the background: told once, by whichever call comes next; no step, and the next save works.
 TEST_F(Manager, AFailureIsTold) {
   auto manager = open();

@@ -111,10 +111,12 @@ Marks marks_of(const std::string& path) {
   return temporary ? Marks::kBegun : Marks::kNone;
 }
 
-StepProof prove_step(const std::string& path) {
+StepProof prove_step(const std::string& path) { return detail::prove_step(path, detail::look_at_tree(path)); }
+
+StepProof detail::prove_step(const std::string& path, const TreeFacts& tree) {
   fs::path directory(path);
   // First: what follows takes what it cannot look at for missing.
-  if (auto tree = detail::look_at_tree(path); tree.trouble) return unknown(std::move(*tree.trouble));
+  if (tree.trouble) return unknown(*tree.trouble);
   if (auto proof = prove_by_manifest(directory)) return *proof;
   auto entries = detail::names_in(path);
   if (!entries.ok()) return unknown(entries.error());

@@ -36,7 +36,7 @@ class Judge {
 
   std::vector<Verdict> judge() {
     if (steps_.empty()) return {};
-    keep(steps_.size() - 1, "the newest");
+    keep_counted(steps_.size() - 1, "the newest");
     for (size_t i = 0; i < steps_.size(); ++i) {
       if (steps_[i].pinned) keep(i, "pinned");
       if (rules_.keeps_all()) keep(i, "nothing is ever removed");
@@ -53,11 +53,15 @@ class Judge {
 
  private:
   void keep(size_t i, std::string reason) { verdicts_[i].reasons.push_back(std::move(reason)); }
+  void keep_counted(size_t i, std::string reason) {
+    verdicts_[i].counted = true;
+    keep(i, std::move(reason));
+  }
 
   void judge_last() {
     if (!rules_.last) return;
     size_t first = steps_.size() - std::min<uint64_t>(*rules_.last, steps_.size());
-    for (size_t i = first; i < steps_.size(); ++i) keep(i, fmt::format("last {}", *rules_.last));
+    for (size_t i = first; i < steps_.size(); ++i) keep_counted(i, fmt::format("last {}", *rules_.last));
   }
 
   void judge_time() {
@@ -68,7 +72,7 @@ class Judge {
       // A clock that was set back: later steps are not earlier.
       if (kept_ns && (now_ns < *kept_ns || (now_ns - *kept_ns) / 1'000'000'000 < *rules_.every_seconds)) continue;
       kept_ns = now_ns;
-      keep(i, fmt::format("every {} s", *rules_.every_seconds));
+      keep_counted(i, fmt::format("every {} s", *rules_.every_seconds));
     }
   }
 
@@ -76,7 +80,7 @@ class Judge {
     auto order = by_metric(steps_, rule.metric, rule.max);
     order.resize(std::min<uint64_t>(order.size(), rule.count));
     for (size_t i : order)
-      keep(i, fmt::format("best {} by {}: {}", rule.count, rule.metric, *metric_of(steps_[i], rule.metric)));
+      keep_counted(i, fmt::format("best {} by {}: {}", rule.count, rule.metric, *metric_of(steps_[i], rule.metric)));
     if (!rule.keep_missing) return;
     for (size_t i = 0; i < steps_.size(); ++i)
       if (!metric_of(steps_[i], rule.metric)) keep(i, fmt::format("no {} to judge it by", rule.metric));

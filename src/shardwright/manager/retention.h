@@ -42,10 +42,12 @@ struct Retention {
   Status check() const;
 };
 
-/// Whether a step stays, and every reason for it; none: no rule keeps it.
+/// Whether a step stays, and every reason for it; none: no rule keeps it. counted: a reason takes other steps into account, so that they would be
+/// judged otherwise if this one were none.
 struct Verdict {
   uint64_t step = 0;
   std::vector<std::string> reasons{};
+  bool counted = false;
   bool keep() const { return !reasons.empty(); }
 };
 /// Of complete steps, in any order: verdicts by ascending step. The newest, the pinned, and the best by every `best` rule are always kept.

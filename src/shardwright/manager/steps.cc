@@ -10,6 +10,7 @@
 #include <fstream>
 #include <map>
 #include <random>
+#include <set>
 #include <tuple>
 
 #include "shardwright/manager/step_files.h"
@@ -43,48 +44,58 @@ bool may_be_directory(const std::string& path) {
   return !detail::means_missing(errno) && errno != ELOOP;
 }
 
-/// What the rules go by is unknown: they must not judge it.
-void doubt(Step& step, Error why) {
-  if (!step.complete) return;
-  step.complete = false;
-  step.proof = "nobody can tell: " + why.text();
-  step.trouble = std::move(why);
-}
-
-Step look_at_step(const std::string& root, uint64_t number, const std::string& name) {
+/// All but the proof and the sizes. trouble: what the rules go by cannot be read.
+Step facts_of_step(const std::string& root, uint64_t number, const std::string& name) {
   Step step;
   step.facts.step = number;
   step.name = name;
   std::string directory = root + "/" + name;
-  auto proof = prove_step(directory);
-  step.complete = proof.complete;
-  step.proof = std::move(proof.text);
-  step.trouble = std::move(proof.trouble);
-  auto files = detail::look_at_tree(directory);
-  step.bytes = files.bytes;
-  step.shared_bytes = files.shared_bytes;
-  step.facts.time_ns = files.newest_ns;
   auto metadata = read_step_metadata(directory);
   if (metadata.ok()) {
-    if (metadata->commit_ns != 0) step.facts.time_ns = metadata->commit_ns;
+    step.facts.time_ns = metadata->commit_ns;
     step.metadata = std::move(metadata->custom);
   }
+  if (step.facts.time_ns == 0) step.facts.time_ns = detail::look_at_tree(directory).newest_ns;
   auto metrics = read_step_metrics(directory);
   if (metrics.ok()) {
     step.facts.metrics = std::move(*metrics);
   } else {
-    doubt(step, std::move(metrics.error()));
+    step.trouble = std::move(metrics.error());
   }
   std::error_code error;
   step.facts.pinned = fs::exists(fs::path(root) / kPins / name, error);
   if (error && !detail::means_missing(error.value()))
-    doubt(step, errno_error(error.value(), "cannot look at", fmt::format("{}/{}/{}", root, kPins, name)));
+    step.trouble = errno_error(error.value(), "cannot look at", fmt::format("{}/{}/{}", root, kPins, name));
   return step;
 }
 
-Error no_step(const std::string& root, const std::string& wanted, const std::vector<Step>& steps) {
+void prove(const std::string& root, Step& step) {
+  std::string directory = root + "/" + step.name;
+  auto files = detail::look_at_tree(directory);
+  step.bytes = files.bytes;
+  step.shared_bytes = files.shared_bytes;
+  auto proof = detail::prove_step(directory, files);
+  step.complete = proof.complete && !step.trouble;
+  step.proof = proof.complete && step.trouble ? "nobody can tell: " + step.trouble->text() : std::move(proof.text);
+  if (!proof.complete) step.trouble = std::move(proof.trouble);
+}
+
+Step look_at_step(const std::string& root, uint64_t number, const std::string& name) {
+  Step step = facts_of_step(root, number, name);
+  prove(root, step);
+  return step;
+}
+
+std::vector<StepFacts> facts_of(const std::vector<Step>& steps) {
+  std::vector<StepFacts> out;
+  for (const auto& step : steps) out.push_back(step.facts);
+  return out;
+}
+
+Error no_step(const std::string& root, const std::string& wanted) {
   std::vector<std::string> there;
-  for (const auto& step : steps)
+  auto steps = list_steps(root, std::nullopt);
+  for (const auto& step : steps.ok() ? *steps : std::vector<Step>())
     if (step.complete) there.push_back(std::to_string(step.facts.step));
   return fail(Code::kNotFound, wanted)
       .at_path(root)
@@ -93,30 +104,17 @@ Error no_step(const std::string& root, const std::string& wanted, const std::vec
 }
 
 /// What follows '@'.
-Result<Step> choose_step(const std::string& root, const std::string& which, std::vector<Step> steps) {
-  auto take = [&](uint64_t number) -> Result<Step> {
-    auto found = std::ranges::find_if(steps, [&](const Step& step) { return step.facts.step == number; });
-    if (found == steps.end()) return no_step(root, fmt::format("there is no step {}", number), steps);
-    if (found->trouble) return *found->trouble;
-    if (!found->complete)
-      return fail(Code::kCorrupt, fmt::format("step {} is not complete: {}", number, found->proof))
-          .at_path(root + "/" + found->name);
-    return std::move(*found);
-  };
-  std::vector<StepFacts> complete;
-  for (const auto& step : steps)
-    if (step.complete) complete.push_back(step.facts);
-  bool newest = which.empty() || which == "latest";
-  for (size_t i = steps.size(); newest && i-- > 0;)
-    if (steps[i].complete || steps[i].trouble) return take(steps[i].facts.step);
-  if (complete.empty()) return no_step(root, "there is no complete step", steps);
+Result<Step> choose_step(const std::string& root, const std::string& which) {
+  if (which.empty() || which == "latest") {
+    SHARDWRIGHT_ASSIGN(auto latest, latest_step(root, std::nullopt));
+    return latest ? Result<Step>(std::move(*latest)) : no_step(root, "there is no complete step");
+  }
   if (which.starts_with("best:")) {
     std::string metric = which.substr(5);
     bool max = metric.ends_with(":max");
     if (max || metric.ends_with(":min")) metric.resize(metric.size() - 4);
-    auto best = best_step(complete, metric, max);
-    if (!best) return no_step(root, fmt::format("no step has a metric '{}'", metric), steps);
-    return take(*best);
+    SHARDWRIGHT_ASSIGN(auto best, best_step(root, std::nullopt, metric, max));
+    return best ? Result<Step>(std::move(*best)) : no_step(root, fmt::format("no step has a metric '{}'", metric));
   }
   uint64_t number = 0;
   auto [end, problem] = std::from_chars(which.data(), which.data() + which.size(), number);
@@ -124,7 +122,39 @@ Result<Step> choose_step(const std::string& root, const std::string& which, std:
     return fail(Code::kInvalidArgument, "no such way to name a step")
         .with_found("@" + which)
         .with_expected("@NUMBER, @latest, or @best:METRIC[:max]");
-  return take(number);
+  SHARDWRIGHT_ASSIGN(auto step, read_step(root, std::nullopt, number));
+  if (!step) return no_step(root, fmt::format("there is no step {}", number));
+  if (step->trouble) return std::move(*step->trouble);
+  if (!step->complete)
+    return fail(Code::kCorrupt, fmt::format("step {} is not complete: {}", number, step->proof))
+        .at_path(root + "/" + step->name);
+  return std::move(*step);
+}
+
+/// Takes all for complete, and proves those on which something hangs; where one is none, the others are judged anew.
+Forgotten judge(const std::string& root, std::vector<Step> steps, const Retention& retention, bool lean) {
+  std::vector<Verdict> verdicts;
+  std::vector<Step> unknown;
+  std::set<uint64_t> proved;
+  for (size_t before = steps.size() + 1; before != steps.size();) {
+    before = steps.size();
+    verdicts = judge_steps(facts_of(steps), retention);
+    for (size_t i = 0; i < steps.size(); ++i) {
+      bool stays_anyway = verdicts[i].keep() && !verdicts[i].counted && !steps[i].trouble;
+      if (!(lean && stays_anyway) && proved.insert(steps[i].facts.step).second) prove(root, steps[i]);
+    }
+    auto gone = std::stable_partition(steps.begin(), steps.end(), [&](const Step& step) {
+      return step.complete || !proved.contains(step.facts.step);
+    });
+    std::copy_if(gone, steps.end(), std::back_inserter(unknown), [](const Step& step) { return step.trouble; });
+    steps.erase(gone, steps.end());
+  }
+  std::ranges::sort(unknown, {}, [](const Step& step) { return step.facts.step; });
+  for (auto& step : unknown) {
+    verdicts.push_back({step.facts.step, {step.proof}});
+    steps.push_back(std::move(step));
+  }
+  return {std::move(steps), std::move(verdicts)};
 }
 
 }  // namespace
@@ -183,6 +213,16 @@ Result<std::vector<Step>> list_steps(const std::string& root, const std::optiona
   return steps;
 }
 
+Result<std::optional<Step>> read_step(const std::string& root, const std::optional<StepNames>& names, uint64_t number) {
+  if (!names) {
+    SHARDWRIGHT_ASSIGN(auto found, names_of_run(root));
+    return read_step(root, found, number);
+  }
+  std::string name = names->name_of(number);
+  if (!may_be_directory(root + "/" + name)) return std::optional<Step>();
+  return std::optional(look_at_step(root, number, name));
+}
+
 Result<std::optional<Step>> latest_step(const std::string& root, const std::optional<StepNames>& names) {
   SHARDWRIGHT_ASSIGN(auto found, list_step_names(root, names));
   for (size_t i = found.size(); i-- > 0;) {
@@ -195,13 +235,26 @@ Result<std::optional<Step>> latest_step(const std::string& root, const std::opti
   return std::optional<Step>();
 }
 
+Result<std::optional<Step>> best_step(const std::string& root, const std::optional<StepNames>& names,
+                                      const std::string& metric, bool max) {
+  SHARDWRIGHT_ASSIGN(auto found, list_step_names(root, names));
+  std::vector<Step> steps;
+  for (const auto& [number, name] : found) steps.push_back(facts_of_step(root, number, name));
+  while (auto best = best_step(facts_of(steps), metric, max)) {
+    auto at = std::ranges::find_if(steps, [&](const Step& step) { return step.facts.step == *best; });
+    prove(root, *at);
+    if (at->complete) return std::optional(std::move(*at));
+    steps.erase(at);
+  }
+  return std::optional<Step>();
+}
+
 Result<StepPath> find_step(const std::string& text) {
   std::error_code error;
   size_t at = fs::is_directory(text, error) ? std::string::npos : text.rfind('@');
   std::string root = text.substr(0, at), which = at == std::string::npos ? "" : text.substr(at + 1);
   if (!fs::is_directory(root, error)) return fail(Code::kNotFound, "no such directory").at_path(root);
-  SHARDWRIGHT_ASSIGN(auto steps, list_steps(root, std::nullopt));
-  SHARDWRIGHT_ASSIGN(auto step, choose_step(root, which, std::move(steps)));
+  SHARDWRIGHT_ASSIGN(auto step, choose_step(root, which));
   return StepPath{std::move(root), std::move(step)};
 }
 
@@ -227,24 +280,20 @@ Status pin_step(const std::string& root, const std::string& name, bool pinned) {
 }
 
 Result<Forgotten> forget_steps(const std::string& root, const std::optional<StepNames>& names,
-                               const Retention& retention, bool dry_run) {
+                               const Retention& retention, const ForgetOptions& options) {
   SHARDWRIGHT_TRY(retention.check());
-  Forgotten out;
-  SHARDWRIGHT_ASSIGN(auto steps, list_steps(root, names));
-  std::vector<StepFacts> facts;
-  for (auto& step : steps) {
-    if (!step.complete) continue;
-    facts.push_back(step.facts);
-    out.steps.push_back(std::move(step));
+  SHARDWRIGHT_ASSIGN(auto found, list_step_names(root, names));
+  std::vector<Step> steps;
+  for (const auto& [number, name] : found) steps.push_back(facts_of_step(root, number, name));
+  Forgotten out = judge(root, std::move(steps), retention, options.lean);
+  for (size_t i = 0; i < out.steps.size() && !options.dry_run; ++i) {
+    if (out.verdicts[i].keep()) continue;
+    auto removed = remove_step(root, out.steps[i].name);
+    if (removed.ok()) continue;
+    uint64_t step = out.steps[i].facts.step;
+    removed.error().message = fmt::format("step {} could not be removed: {}", step, removed.error().message);
+    out.failures.emplace(step, std::move(removed.error()));
   }
-  out.verdicts = judge_steps(facts, retention);
-  for (auto& step : steps) {
-    if (!step.trouble) continue;
-    out.verdicts.push_back({step.facts.step, {step.proof}});
-    out.steps.push_back(std::move(step));
-  }
-  for (size_t i = 0; i < out.steps.size() && !dry_run; ++i)
-    if (!out.verdicts[i].keep()) SHARDWRIGHT_TRY(remove_step(root, out.steps[i].name));
   return out;
 }
 

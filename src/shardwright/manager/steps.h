@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -35,6 +36,10 @@ struct StepProof {
   std::optional<Error> trouble{};
 };
 StepProof prove_step(const std::string& directory);
+namespace detail {
+struct TreeFacts;
+StepProof prove_step(const std::string& directory, const TreeFacts& tree);  ///< by one who has looked at all in it
+}  // namespace detail
 
 /// By what a directory shows whether it is, or was to become, a step of this library or of Orbax: its own files, without a look into them.
 enum class Marks : uint8_t {
@@ -49,15 +54,21 @@ Marks marks_of(const std::string& directory);
 /// those of the highest step. Everything else is not of the run: "backup_7", "logs_1".
 Result<StepNames> names_of_run(const std::string& root);
 
-/// By ascending number. names: how they are called; none: names_of_run(). Not an error: no such directory. latest_step() fails with the trouble of a
-/// newer step than the newest complete one: nobody goes on from an older step by mistake.
+/// By ascending number, each proved, which takes a look at each of its files. names: how they are called; none: names_of_run(). Not an error: no such
+/// directory.
 Result<std::vector<Step>> list_steps(const std::string& root, const std::optional<StepNames>& names);
 /// Numbers and names only, without a look into the directories.
 Result<std::vector<std::pair<uint64_t, std::string>>> list_step_names(const std::string& root,
                                                                       const std::optional<StepNames>& names);
 
-/// The newest one that is proved complete; nullopt when there is none.
+/// One step, the only one that is looked at; nullopt: no directory has its name.
+Result<std::optional<Step>> read_step(const std::string& root, const std::optional<StepNames>& names, uint64_t number);
+/// The newest one that is proved complete; nullopt when there is none. What is older is not looked at. Fails with the trouble of a newer step: nobody goes
+/// on from an older one by mistake.
 Result<std::optional<Step>> latest_step(const std::string& root, const std::optional<StepNames>& names);
+/// The best one by a metric, of equals the newest, proved complete; nullopt when none has the metric. Of others only the metrics are read.
+Result<std::optional<Step>> best_step(const std::string& root, const std::optional<StepNames>& names,
+                                      const std::string& metric, bool max);
 /// "ROOT", "ROOT@100", "ROOT@latest", "ROOT@best:loss", "ROOT@best:accuracy:max" -> its step. A directory that has the whole text as its name is
 /// meant by it. Errors: kNotFound naming the steps that are there.
 struct StepPath {
@@ -79,8 +90,8 @@ struct Leftover {
   uint64_t bytes = 0;
 };
 /// Only what carries a name or marks of this library or of Orbax, and belongs to the run, is one.
-/// age: what carries no lock (of other programs, and steps that are not complete) counts as live until nothing in it has changed for so long; what
-/// managers make lives with the one that has the claim (see claim.h). claimed: that is the caller.
+/// age: what carries no lock (of other programs, and steps that are not complete) counts as live until nothing in it has changed for so long; of a step
+/// that was finished once a minute is enough. What managers make lives with the one that has the claim (see claim.h). claimed: that is the caller.
 Result<std::vector<Leftover>> list_leftovers(const std::string& root, const std::optional<StepNames>& names,
                                              std::chrono::seconds age, bool claimed = false);
 struct PruneOptions {
@@ -101,12 +112,20 @@ Status remove_step(const std::string& root, const std::string& name);
 /// Never removed by a rule, from now on or no more. Kept in ROOT/.pinned.
 Status pin_step(const std::string& root, const std::string& name, bool pinned);
 
-/// Applies rules to the complete steps, and removes what none keeps, the oldest first. A step of which nobody can tell stays.
+struct ForgetOptions {
+  bool dry_run = false;
+  /// A step that stays whatever the others are (pinned, a multiple, ...) is not proved, and has no sizes: after each save of a long run that is
+  /// most of them.
+  bool lean = false;
+};
 struct Forgotten {
   std::vector<Step> steps;        ///< the complete ones, then those of which nobody can tell
   std::vector<Verdict> verdicts;  ///< as `steps`
+  /// Of removals, by step: it stays, or some of its files do, which prune_steps() removes.
+  std::map<uint64_t, Error> failures{};
 };
+/// Applies rules to the complete steps, and removes what none keeps, the oldest first. A step of which nobody can tell stays.
 Result<Forgotten> forget_steps(const std::string& root, const std::optional<StepNames>& names,
-                               const Retention& retention, bool dry_run);
+                               const Retention& retention, const ForgetOptions& options = {});
 
 }  // namespace shardwright

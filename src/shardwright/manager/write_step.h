@@ -1,6 +1,7 @@
 /// One step, written so that it appears whole or not at all.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -63,11 +64,12 @@ Result<WrittenStep> write_step(const std::string& root, const StepNames& names, 
 /// The same by all ranks together, with what save_tensors() with a Comm says: content.tensors are those of which this rank has something; every
 /// box is written once; rank 0 commits when all have written. The rest of the content must be the same on all, but for what rank 0 alone gives
 /// (metadata), and for the files: those of the lowest rank that gives a key ("iterator/process_1-of-2.json" by rank 1).
-/// own: what has gone wrong on this rank before: then all fail with it, and nothing is written.
+/// own: what keeps this rank from going on, as when it has no time left: asked for whenever the ranks agree on something. Then all fail with it, and may
+/// save again.
 /// Collective. The outcome is the same on every rank but own_bytes, seconds and memory. Errors: those above, and of save_tensors(): kUnavailable
 /// with the ranks that are missing; kNotFound when a rank does not see the root that rank 0 writes to. Then the step is not there.
 Result<WrittenStep> write_step(const std::string& root, const StepNames& names, const StepContent& content,
                                const StepConflict& conflict, const JobOptions& options, Comm& comm,
-                               const Status& own = {});
+                               const std::function<Status()>& own = {});
 
 }  // namespace shardwright

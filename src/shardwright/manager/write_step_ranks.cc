@@ -70,9 +70,10 @@ Result<WrittenStep> written_from(View bytes) {
 }  // namespace
 
 Result<WrittenStep> write_step(const std::string& root, const StepNames& names, const StepContent& content,
-                               const StepConflict& conflict, const JobOptions& options, Comm& comm, const Status& own) {
+                               const StepConflict& conflict, const JobOptions& options, Comm& comm,
+                               const std::function<Status()>& own) {
   if (comm.size() == 1) {
-    SHARDWRIGHT_TRY(own);
+    if (own) SHARDWRIGHT_TRY(own());
     return write_step(root, names, content, conflict, options);
   }
   MemoryWatch watch;
