@@ -169,8 +169,7 @@ Result<std::vector<Receipt>> receipts_of_all(std::span<const Bytes> all, size_t 
 }
 
 Bytes Outline::to_bytes() const {
-  Bytes out;
-  append_le<uint8_t>(out, wants_crc32);
+  Bytes out{static_cast<std::byte>(wants_crc32)};
   append_le<uint64_t>(out, objects.size());
   for (const auto& object : objects) {
     append_sized(out, object.key);
