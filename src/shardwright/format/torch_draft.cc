@@ -142,6 +142,9 @@ class TorchDraft : public Draft {
       if (row.block_elems > 1 && (spec.shape.empty() || spec.shape.back() % row.block_elems != 0))
         return refuse(fmt::format("rows of {} that end within a byte cannot be a tensor of PyTorch", row.name),
                       "cast it on the way (--dtype)");
+      if (spec.shape.size() > kMostTorchDimensions)
+        return refuse(fmt::format("a tensor of {} dimensions", spec.shape.size()),
+                      fmt::format("at most {} can be read again", kMostTorchDimensions));
       if (!is_utf8(spec.name))
         return refuse("a pickle cannot hold a name that is not UTF-8", "rename it on the way (--rename)");
     }

@@ -274,6 +274,8 @@ TEST(TorchDraft, SaysWhatTorchCannotHold) {
   EXPECT_THAT(with("a", DType::kF4, {2, 3}), HasSubstr("end within a byte"));
   EXPECT_THAT(with("a", DType::kF6E2M3, {4}), HasSubstr("PyTorch has no type F6_E2M3"));
   EXPECT_THAT(with("\xff", DType::kU8, {4}), HasSubstr("not UTF-8"));
+  EXPECT_EQ(with("a", DType::kU8, std::vector<int64_t>(64, 1)), "");
+  EXPECT_THAT(with("a", DType::kU8, std::vector<int64_t>(65, 1)), HasSubstr("65 dimensions"));
 }
 
 /// A directory of two shards by the draft: an index and what can be wrong with it.

@@ -15,7 +15,7 @@ using Value = PickleValue;
 
 constexpr size_t kMaxDepth = 100;
 constexpr uint64_t kMaxNameBytes = 256 * MiB;  // of all names together
-constexpr uint64_t kMaxTensors = 2'000'000;    // of one pickle
+constexpr uint64_t kMaxTensors = 4'000'000;    // of one pickle
 /// What is no tensor is listed so far, and counted from there on.
 constexpr size_t kMostListed = 10'000, kMostText = 4 * KiB;
 

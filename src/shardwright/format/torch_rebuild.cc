@@ -13,7 +13,6 @@ namespace {
 using Outcome = TorchRebuild::Outcome;
 
 constexpr int kMostWrappers = 8;                  // Parameter of Parameter of ...
-constexpr size_t kMostDimensions = 64;            // of a tensor; one tuple may be the shape of many
 constexpr uint64_t kMostRepeatedBytes = 1 * GiB;  // of a view that shows elements more than once
 
 constexpr std::string_view kUtils = "torch._utils", kTensorModule = "torch._tensor";
@@ -135,10 +134,10 @@ Result<std::vector<int64_t>> TorchRebuild::integers(Value value, std::string_vie
   }
   if (!value.is(Value::kTuple) && !value.is(Value::kList)) return wrong();
   std::vector<int64_t> out;
-  if (pickle_.items(value).size() > kMostDimensions)
+  if (pickle_.items(value).size() > kMostTorchDimensions)
     return fail(Code::kUnsupported, fmt::format("{} has too many dimensions", what))
         .with_found(fmt::format("{}", pickle_.items(value).size()))
-        .with_expected(fmt::format("at most {}", kMostDimensions));
+        .with_expected(fmt::format("at most {}", kMostTorchDimensions));
   for (const auto& item : pickle_.items(value)) {
     if (!item.is(Value::kInt)) return wrong();
     out.push_back(item.integer());

@@ -8,6 +8,8 @@
 
 namespace shardwright {
 
+inline constexpr size_t kMostTorchDimensions = 64;  // of a tensor; in a pickle one tuple may be the shape of many
+
 /// A class of storage: `torch.FloatStorage`. Untyped ones count bytes.
 struct TorchStorageClass {
   std::string_view name;
