@@ -190,10 +190,12 @@ def _parents(path: str) -> Iterator[None]:
 
 @contextmanager
 def _side_files(model: Any) -> Iterator[list[tuple[str, str]]]:
-    """What transformers writes beside the weights: configuration, generation configuration, code of the model's own."""
+    """What transformers writes beside the weights: configuration, generation configuration, code of the model's own. As files that have no name any
+    more: none is left, however this ends."""
     config = model.config
     before = {name: getattr(config, name, None) for name in ("dtype", "architectures")}
     folder = tempfile.mkdtemp(prefix="shardwright-")
+    files: dict[str, int] = {}
     try:
         config.dtype = str(model.dtype).removeprefix("torch.")
         config.architectures = [type(model).__name__.removeprefix("FSDP")]
@@ -203,9 +205,14 @@ def _side_files(model: Any) -> Iterator[list[tuple[str, str]]]:
         config.save_pretrained(folder)
         if model.can_generate():
             model.generation_config.save_pretrained(folder)
-        yield [(name, os.path.join(folder, name)) for name in sorted(os.listdir(folder))]
+        files = {name: os.open(os.path.join(folder, name), os.O_RDONLY) for name in sorted(os.listdir(folder))}
     finally:
         for name, value in before.items():
             setattr(config, name, value)
         shutil.rmtree(folder, ignore_errors=True)
+    try:
+        yield [(name, f"/proc/self/fd/{file}") for name, file in files.items()]
+    finally:
+        for file in files.values():
+            os.close(file)
 

@@ -316,6 +316,15 @@ def test_integers_keep_their_type(tmp_path):
     assert found["0.steps"].tolist() == [2**40 + 1] and found["0.weight"].dtype == torch.float32 and found["0.weight"].tolist() == [[1, 1], [1, 1]]
 
 
+def test_what_is_given_wrong(tmp_path, monkeypatch):
+    """Metadata that no reader could take; a name that would be the working directory."""
+    monkeypatch.chdir(tmp_path)
+    for directory, metadata in (("out", {"a": 1}), ("", None)):
+        with pytest.raises(sw.InvalidArgumentError, match="metadata is text|name of the directory is empty"):
+            swt.save_pretrained(llama(), directory, metadata=metadata)
+    assert os.listdir(tmp_path) == []
+
+
 def test_keys_that_are_not_to_be_saved(repos, tmp_path):
     model = STATES["repo"](repos / "untied", None)
     model._keys_to_ignore_on_save = ["model.norm.weight"]

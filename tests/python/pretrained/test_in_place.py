@@ -2,6 +2,7 @@
 import json
 import os
 import shutil
+import tempfile
 
 import pytest
 import torch
@@ -132,6 +133,22 @@ def test_others_in_the_directory_are_not_touched(repos, tmp_path):
     assert all(now[name] == data for name, data in plain.items() if "fp16" not in name)
 
 
+def test_an_old_index_that_names_what_is_not_its_own(tmp_path):
+    """What is not replaced is removed by the old index, but by none that names what cannot be a shard; and of a link the link."""
+    out = tmp_path / "out"
+    out.mkdir()
+    for path in (tmp_path / "victim.safetensors", out / "notes.txt", out / "config_of_mine.json"):
+        path.write_text("precious")
+    (out / "model-00001-of-00002.safetensors").symlink_to(tmp_path / "victim.safetensors")
+    names = ["../victim.safetensors", str(tmp_path / "victim.safetensors"), "notes.txt", "config_of_mine.json", "model-00001-of-00002.safetensors", ".", ""]
+    left = ["out/config_of_mine.json", "out/model.safetensors", "out/notes.txt", "victim.safetensors"]
+    for weight_map in ({str(i): name for i, name in enumerate(names)}, {"a": 7}, [1], {"a": names[4]}):
+        shard = [f"out/{names[4]}"] if weight_map != {"a": names[4]} else []
+        (out / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
+        swt.save_model(torch.nn.Linear(2, 2), out)
+        assert sorted(contents(tmp_path)) == sorted(left + shard)
+
+
 def test_files_have_the_usual_rights(repos, tmp_path):
     """transformers' are for their owner alone (0600)."""
     swt.save_pretrained(STATES["repo"](repos / "untied", None), tmp_path / "out", max_shard_size="20KB")
@@ -168,8 +185,11 @@ def test_a_failure_leaves_all_as_it_was(repos, tmp_path, monkeypatch, state, cha
 
     def changed(*args, **more):
         change(victim)
+        assert os.listdir(tmp_path / "temporary") == []
         return real(*args, **more)
     monkeypatch.setattr(pretrained, "write_sources", changed)
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     (tmp_path / "out").mkdir()
     (tmp_path / "out" / "model.safetensors").write_bytes(b"old")
     with pytest.raises(sw.AbortedError, match=f"{victim.name}.*not what it was|not what it was.*{victim.name}"):
