@@ -13,7 +13,7 @@
 
 namespace shardwright::testing {
 
-/// Files by key. values(tensor): logical bytes of a tensor of draft.target().
+/// Files by key. values(tensor): logical bytes of a tensor of draft.target(), of which each of several pieces gets the first.
 inline std::map<std::string, Bytes> materialise(Draft& draft, const std::function<Bytes(TensorId)>& values) {
   std::map<std::string, Bytes> files;
   std::vector<Receipt> all;
@@ -31,6 +31,7 @@ inline std::map<std::string, Bytes> materialise(Draft& draft, const std::functio
       if (segment.type == Segment::kLate) continue;
       Bytes bytes = segment.type == Segment::kPayload ? values(segment.tensor)
                                                       : Bytes(segment.literal.begin(), segment.literal.end());
+      if (segment.type == Segment::kPayload && segment.piece != kWholeTensor) bytes.resize(segment.length);
       EXPECT_EQ(bytes.size(), segment.length);
       std::copy(bytes.begin(), bytes.end(), file.begin() + static_cast<ptrdiff_t>(segment.offset));
       Receipt receipt;

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "shardwright/base/checksum.h"
+#include "shardwright/base/text.h"
 #include "shardwright/format/zarr_metadata.h"
 #include "shardwright/store/ocdbt_write.h"
 
@@ -34,7 +35,9 @@ class OrbaxDraft : public Draft {
     draft->time_ns_ = options.time_ns;
     SHARDWRIGHT_TRY(draft->take_metadata());
     SHARDWRIGHT_ASSIGN(draft->items_, plan_orbax_items(want, draft->settings_, options, draft->warnings_));
+    draft->find_ties();
     draft->cut_chunks();
+    SHARDWRIGHT_TRY(draft->tell_oversized(options));
     draft->assign_ranks(options.held);
     draft->share_out(std::min(options.max_shard_bytes, kMostFile));
     SHARDWRIGHT_TRY(draft->make_target());
@@ -122,6 +125,34 @@ class OrbaxDraft : public Draft {
 
   OcdbtFile nodes_of(const OrbaxItem& item) const { return {"", "d/" + identity("nodes of " + item.name).hex()}; }
 
+  /// Names of one item may share chunks; a database of another item cannot name them.
+  void find_ties() {
+    std::vector<size_t> item_of(want_.size());
+    for (size_t i = 0; i < items_.size(); ++i)
+      for (TensorId id : items_[i].tensors) item_of[id] = i;
+    for (TensorId id = 0; id < want_.size(); ++id)
+      kept_.push_back(item_of[want_.same_as(id)] == item_of[id] ? want_.same_as(id) : id);
+  }
+
+  /// A chunk over the limit has a file to itself.
+  Status tell_oversized(const WriteOptions& options) {
+    std::map<TensorId, uint64_t> over;
+    for (const Chunk& chunk : chunks_)
+      if (chunk.bytes > options.max_shard_bytes) over[items_[chunk.item].tensors[chunk.array]] = chunk.bytes;
+    std::string names;
+    for (const auto& [id, bytes] : over) {
+      names += fmt::format("{}'{}' ({})", names.empty() ? "" : ", ", want_.spec(id).name, format_bytes(bytes));
+      if (!options.strict && !options.larger_alone)
+        warnings_.push_back(
+            fmt::format("a chunk of '{}' ({}) is larger than a data file may be ({}): it has one to itself",
+                        want_.spec(id).name, format_bytes(bytes), format_bytes(options.max_shard_bytes)));
+    }
+    if (over.empty() || !options.strict) return {};
+    return fail(Code::kInvalidArgument, "chunks are larger than a data file may be: " + names)
+        .with_expected("at most " + format_bytes(options.max_shard_bytes))
+        .with_hint("raise --max-shard-size, or leave --strict out");
+  }
+
   void cut_chunks() {
     for (size_t i = 0; i < items_.size(); ++i)
       for (size_t a = 0; a < items_[i].tensors.size(); ++a) cut_array(i, a);
@@ -130,7 +161,7 @@ class OrbaxDraft : public Draft {
   void cut_array(size_t item, size_t array) {
     TensorId id = items_[item].tensors[array];
     auto spec = want_.spec(id);
-    if (want_.same_as(id) != id || spec.elements() == 0) return;
+    if (kept_[id] != id || spec.elements() == 0) return;
     const auto& extent = items_[item].chunks[array];
     bool whole = std::ranges::equal(extent, spec.shape);
     uint64_t bytes = *bytes_of_elements(spec.dtype, *element_count(extent));
@@ -229,7 +260,7 @@ class OrbaxDraft : public Draft {
     for (TensorId id = 0; id < want_.size(); ++id) {
       auto spec = want_.spec(id);
       SHARDWRIGHT_ASSIGN(auto added, builder.add_tensor(spec.name, spec.dtype, spec.shape));
-      if (want_.same_as(id) != id) builder.tie(added, want_.same_as(id));
+      if (kept_[id] != id) builder.tie(added, kept_[id]);
       if (chunks[id].empty()) continue;
       std::ranges::sort(chunks[id], {}, &Chunk::piece);
       const auto& extent = items_[where[id].first].chunks[where[id].second];
@@ -271,11 +302,12 @@ class OrbaxDraft : public Draft {
       if (chunks_[c].item == index) chunks[item.tensors[chunks_[c].array]].push_back(c);
     for (size_t a = 0; a < item.tensors.size(); ++a) {
       auto spec = want_.spec(item.tensors[a]);
-      std::string path = item.names[a].empty() ? "" : item.names[a] + "/";
+      std::string path = item.names[a];
+      if (!path.empty() && !path.ends_with('/')) path += '/';  // as Orbax puts them together
       ZarrWriteOptions zarr{settings_.zarr3, settings_.zstd, settings_.level};
       rows.push_back({path + std::string(settings_.zarr3 ? kZarr3Node : kZarr2Array),
                       zarr_array_text(spec.shape, item.chunks[a], item.types[a], zarr), nullptr});
-      for (size_t c : chunks[want_.same_as(item.tensors[a])]) rows.push_back({path + chunks_[c].key, "", &places[c]});
+      for (size_t c : chunks[kept_[item.tensors[a]]]) rows.push_back({path + chunks_[c].key, "", &places[c]});
     }
     std::sort(rows.begin(), rows.end(), [](const Row& a, const Row& b) { return a.key < b.key; });
     OcdbtConfig config;
@@ -341,7 +373,8 @@ class OrbaxDraft : public Draft {
   uint64_t time_ns_ = 0;
   Json custom_ = Json::object();
   std::vector<OrbaxItem> items_;
-  std::vector<Chunk> chunks_;  ///< in the order of the files
+  std::vector<TensorId> kept_;  ///< of each tensor, the one whose chunks it has: itself, or one of its item
+  std::vector<Chunk> chunks_;   ///< in the order of the files
   bool by_rank_ = false;
   std::vector<ObjectInfo> objects_;
   std::vector<std::string> bases_;     ///< of objects_: "", or the directory of its process

@@ -8,6 +8,7 @@
 #include "shardwright/base/text.h"
 #include "shardwright/format/orbax_draft.h"
 #include "shardwright/format/zarr_metadata.h"
+#include "shardwright/store/ocdbt_format.h"
 
 namespace shardwright {
 namespace {
@@ -55,6 +56,7 @@ class ItemMaker {
     if (!take_kept_tree()) make_tree(warnings);
     if (!options.held.empty()) cut_as_held(options.held);
     if (!options.shardings.empty()) note(options.shardings);
+    cut_ties_alike();
     item_.tree.use_ocdbt = true;
     item_.tree.zarr3 = zarr3_;
     item_.tree.missing_is_error = true;
@@ -155,6 +157,15 @@ class ItemMaker {
     }
   }
 
+  /// Tied arrays share their chunks, so all are cut as the one that is kept, however their shardings differ.
+  void cut_ties_alike() {
+    std::unordered_map<TensorId, size_t> where;
+    for (size_t i = 0; i < item_.tensors.size(); ++i) where[item_.tensors[i]] = i;
+    for (size_t i = 0; i < item_.tensors.size(); ++i)
+      if (auto kept = where.find(want_.same_as(item_.tensors[i])); kept != where.end())
+        item_.chunks[i] = item_.chunks[kept->second];
+  }
+
   /// As it was cut before, where that divides it.
   void take_chunk(size_t i, const std::vector<int64_t>& write_shape) {
     auto shape = want_.spec(item_.tensors[i]).shape;
@@ -209,6 +220,17 @@ std::string_view read_compression(const std::string& value, bool& zstd, std::opt
   return right ? "" : "compression=zstd:1";
 }
 
+/// A directory's name, and not one that means something else beside an item or in its place.
+bool is_item_name(std::string_view name) {
+  constexpr std::string_view kTaken[] = {kOrbaxTree,     kOrbaxStep,   kOrbaxSharding,
+                                         kOrbaxStrings,  kOrbaxCommit, kOrbaxVersion1,
+                                         kOcdbtManifest, kOrbaxArrays, "d"};
+  bool control = std::ranges::any_of(name, [](char c) { return static_cast<unsigned char>(c) < ' ' || c == 127; });
+  bool taken = std::ranges::find(kTaken, name) != std::end(kTaken) || name.starts_with("ocdbt.process_") ||
+               name.find(kOrbaxTemporary) != name.npos || name.starts_with("array_metadatas");
+  return name.empty() || (name.find('/') == name.npos && is_safe_relative_path(name) && !control && !taken);
+}
+
 /// What only a later option may decide.
 struct Given {
   std::optional<int> level;
@@ -228,8 +250,7 @@ std::string_view read_setting(const std::string& key, const std::string& value, 
   }
   if (key == "item") {
     out.item = value;
-    bool plain = value.empty() || (value.find('/') == value.npos && is_safe_relative_path(value));
-    return plain ? "" : "item=NAME, a plain name";
+    return is_item_name(value) ? "" : "item=NAME, a plain name that Orbax has no use for";
   }
   if (key == "tree") out.tree = value;
   return key == "tree" ? "" : "compression, zarr, api, item or tree";
@@ -258,7 +279,9 @@ Result<std::vector<OrbaxItem>> plan_orbax_items(const Catalog& want, const Orbax
   const Value* value = want.value(kOrbaxValue);
   if (!settings.tree.empty()) {
     auto tree = parse_json(settings.tree);
-    if (!tree.ok()) return std::move(tree.error()).within("in the option 'tree'");
+    if (!tree.ok()) return fail(Code::kInvalidArgument, "the option 'tree' is no JSON").with_found(settings.tree);
+    if (!tree->is_object())
+      return fail(Code::kInvalidArgument, "the option 'tree' is no JSON object").with_found(settings.tree);
     kept = std::move(*tree);
   } else if (value != nullptr) {
     SHARDWRIGHT_ASSIGN(kept, parse_json(value->data));

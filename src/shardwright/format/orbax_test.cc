@@ -184,6 +184,11 @@ TEST(Orbax, OptionsAreChecked) {
                                                                                    {"api", "v2"},
                                                                                    {"item", "a/b"},
                                                                                    {"item", ".."},
+                                                                                   {"item", "_METADATA"},
+                                                                                   {"item", "commit_success.txt"},
+                                                                                   {"item", "ocdbt.process_0"},
+                                                                                   {"item", "a.orbax-checkpoint-tmp"},
+                                                                                   {"item", "a\nb"},
                                                                                    {"level", "1"}})
     EXPECT_EQ(OrbaxSettings::parse({{key, value}}).error().code, Code::kInvalidArgument) << key << "=" << value;
 }
@@ -217,6 +222,42 @@ TEST(Orbax, DraftsOpenAgain) {
   WriteOptions named;
   named.settings = {{"item", "weights"}};
   round_trip(want, named, expected);
+}
+
+/// A tie shares chunks, so both names are cut alike; the second would name chunks that nobody wrote.
+TEST(Orbax, TiedArraysAreCutAlikeWhateverTheirShardings) {
+  CatalogBuilder builder;
+  auto embed = *builder.add_tensor("embed", DType::kF32, std::vector<int64_t>{4, 6});
+  auto head = *builder.add_tensor("head", DType::kF32, std::vector<int64_t>{4, 6});
+  builder.tie(head, embed);
+  auto want = *builder.build(/*partial=*/true);
+  WriteOptions options;
+  options.shardings = {{"{}", {2, 6}}, {"{}", {4, 3}}};
+  round_trip(want, options, {"embed F32[4, 6]", "head F32[4, 6]"});
+}
+
+/// A database names files below its own directory, so one item cannot share with another.
+TEST(Orbax, TiesAcrossItemsAreWrittenTwice) {
+  CatalogBuilder builder;
+  auto first = *builder.add_tensor("ema/w", DType::kF32, std::vector<int64_t>{4, 6});
+  builder.tie(*builder.add_tensor("params/w", DType::kF32, std::vector<int64_t>{4, 6}), first);
+  builder.set_value(std::string(kOrbaxValue), {Value::kJson, R"({"items":{"ema":{},"params":{}}})"});
+  round_trip(*builder.build(/*partial=*/true), {}, {"ema/w F32[4, 6]", "params/w F32[4, 6]"});
+}
+
+TEST(Orbax, ChunksOverTheLimitAreTold) {
+  CatalogBuilder builder;
+  (void)builder.add_tensor("small", DType::kU8, std::vector<int64_t>{100});
+  (void)builder.add_tensor("large", DType::kU8, std::vector<int64_t>{101});
+  auto want = *builder.build(/*partial=*/true);
+  WriteOptions options;
+  options.max_shard_bytes = 100;
+  EXPECT_THAT((*draft_orbax(want, options))->warnings(), ElementsAre(HasSubstr("'large' (101 B)")));
+  options.strict = true;
+  auto refused = draft_orbax(want, options);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, Code::kInvalidArgument);
+  EXPECT_THAT(refused.error().message, HasSubstr("'large'"));
 }
 
 }  // namespace

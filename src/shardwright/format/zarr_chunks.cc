@@ -12,8 +12,9 @@ namespace {
 
 constexpr uint64_t kEntryBytes = 16, kSumBytes = 4, kMissing = ~uint64_t{0};
 
+/// A path that ends in '/' gets no second one, as in TensorStore.
 std::string below(std::string_view path, std::string_view key) {
-  return path.empty() ? std::string(key) : std::string(path) + "/" + std::string(key);
+  return std::string(path) + (path.empty() || path.ends_with('/') ? "" : "/") + std::string(key);
 }
 
 /// Indices of a grid in C order. Starts at the first; false when there is none left.
