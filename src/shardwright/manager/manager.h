@@ -41,6 +41,8 @@ enum class Hold : uint8_t {
 /// is kUnavailable, naming it; to read anybody may open one. Every function but idle() belongs to one thread, the owner's. A failure in the background is
 /// returned once, by the next call of save(), wait() or close(): what failed is no step.
 ///
+/// What is written in the background takes the processors that others leave, or a tenth (nice 10); what save() itself writes, like anything else.
+///
 /// A process that is forked has no thread that saves: there save() is an error, wait() and close() do nothing, and the end waits for nothing. To read it
 /// may be used.
 ///

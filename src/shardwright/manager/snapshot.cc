@@ -4,9 +4,9 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstring>
 #include <new>
 
+#include "shardwright/base/stream_copy.h"
 #include "shardwright/base/text.h"
 #include "shardwright/base/threads.h"
 
@@ -73,7 +73,7 @@ void copy(const Catalog& tensors, const Part& part, std::byte* memory) {
   auto from = reinterpret_cast<const std::byte*>(held.piece.place.offset);
   std::byte* to = memory + held.offset;
   if (part.bytes != 0) {
-    std::memcpy(to + part.offset, from + part.offset, part.bytes);
+    stream_copy(to + part.offset, from + part.offset, part.bytes);
     return;
   }
   size_t width = dtype_row(tensors.encoding(held.piece.encoding).stored).block_bytes;

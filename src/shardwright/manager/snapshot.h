@@ -6,7 +6,7 @@
 namespace shardwright {
 
 /// Memory for one copy of what is saved, in pages of 2 MiB, kept from save to save: a fresh copy costs page faults, three to eight times what copying
-/// costs. One thread at a time.
+/// costs. Copied past the caches. One thread at a time.
 class Snapshot {
  public:
   explicit Snapshot(uint64_t limit_bytes) : limit_bytes_(limit_bytes) {}
