@@ -59,7 +59,7 @@ test-tsan-manager: system-packages-test
 	@$(CONFIGURE) -B build-tsan $(SANITIZED) -DSHARDWRIGHT_SANITIZE=thread \
 	  -DSHARDWRIGHT_TEST_LAYERS="base;store;engine;comm;format;manager"
 	@$(BUILD) build-tsan -j $(JOBS) --target test_comm test_manager
-	$(NO_RANDOM) ctest --test-dir build-tsan -R '^(comm|manager)$$' -j $(JOBS) --output-on-failure
+	TSAN_OPTIONS=die_after_fork=0 $(NO_RANDOM) ctest --test-dir build-tsan -R '^(comm|manager)$$' -j $(JOBS) --output-on-failure
 
 # Tests that measure the clock are marked `alone` and run one by one, after the others; those that need gigabytes of memory are one group.
 test-python: build system-packages-test python-test python

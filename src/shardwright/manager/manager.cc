@@ -169,16 +169,8 @@ Status CheckpointManager::close() {
 }
 
 Result<Checkpoint> CheckpointManager::restore(std::optional<uint64_t> number, const std::string& item) const {
-  SHARDWRIGHT_ASSIGN(auto found, number ? step(*number) : latest());
-  if (!found)
-    return fail(Code::kNotFound, number ? fmt::format("there is no step {}", *number) : "there is no complete step")
-        .at_path(root_);
-  std::string directory = root_ + "/" + found->name;
-  if (found->trouble) return std::move(*found->trouble);
-  if (!found->complete)
-    return fail(Code::kCorrupt, fmt::format("step {} is not complete: {}", found->facts.step, found->proof))
-        .at_path(directory);
-  SHARDWRIGHT_ASSIGN(auto state, tensors_of_step(directory, item));
+  SHARDWRIGHT_ASSIGN(auto found, complete_step(root_, options_.names, number));
+  SHARDWRIGHT_ASSIGN(auto state, tensors_of_step(root_ + "/" + found.name, item));
   return open_checkpoint(state);
 }
 

@@ -238,6 +238,7 @@ TEST(ManagerRanks, OneThatDiesIsNamedAndTheStepDoesNotAppear) {
     Processes processes(4, [&](int number) {
       Rank rank(directory, number, 4);
       EXPECT_EQ(rank.save(rank.request(1)), "saved");
+      if (dead != 0 && number == 1) std::this_thread::sleep_for(200ms);  // the others wait, and ask for progress
       JobOptions job;
       job.progress = [&](std::string_view phase, uint64_t, uint64_t) {
         if (number == dead && (dead != 0 || phase == "sync")) ::raise(SIGKILL);

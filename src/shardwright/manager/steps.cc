@@ -92,9 +92,9 @@ std::vector<StepFacts> facts_of(const std::vector<Step>& steps) {
   return out;
 }
 
-Error no_step(const std::string& root, const std::string& wanted) {
+Error no_step(const std::string& root, const std::optional<StepNames>& names, const std::string& wanted) {
   std::vector<std::string> there;
-  auto steps = list_steps(root, std::nullopt);
+  auto steps = list_steps(root, names);
   for (const auto& step : steps.ok() ? *steps : std::vector<Step>())
     if (step.complete) there.push_back(std::to_string(step.facts.step));
   return fail(Code::kNotFound, wanted)
@@ -105,16 +105,13 @@ Error no_step(const std::string& root, const std::string& wanted) {
 
 /// What follows '@'.
 Result<Step> choose_step(const std::string& root, const std::string& which) {
-  if (which.empty() || which == "latest") {
-    SHARDWRIGHT_ASSIGN(auto latest, latest_step(root, std::nullopt));
-    return latest ? Result<Step>(std::move(*latest)) : no_step(root, "there is no complete step");
-  }
+  if (which.empty() || which == "latest") return complete_step(root, std::nullopt);
   if (which.starts_with("best:")) {
     std::string metric = which.substr(5);
     bool max = metric.ends_with(":max");
     if (max || metric.ends_with(":min")) metric.resize(metric.size() - 4);
     SHARDWRIGHT_ASSIGN(auto best, best_step(root, std::nullopt, metric, max));
-    return best ? Result<Step>(std::move(*best)) : no_step(root, fmt::format("no step has a metric '{}'", metric));
+    return best ? Result<Step>(std::move(*best)) : no_step(root, {}, fmt::format("no step has a metric '{}'", metric));
   }
   uint64_t number = 0;
   auto [end, problem] = std::from_chars(which.data(), which.data() + which.size(), number);
@@ -122,13 +119,7 @@ Result<Step> choose_step(const std::string& root, const std::string& which) {
     return fail(Code::kInvalidArgument, "no such way to name a step")
         .with_found("@" + which)
         .with_expected("@NUMBER, @latest, or @best:METRIC[:max]");
-  SHARDWRIGHT_ASSIGN(auto step, read_step(root, std::nullopt, number));
-  if (!step) return no_step(root, fmt::format("there is no step {}", number));
-  if (step->trouble) return std::move(*step->trouble);
-  if (!step->complete)
-    return fail(Code::kCorrupt, fmt::format("step {} is not complete: {}", number, step->proof))
-        .at_path(root + "/" + step->name);
-  return std::move(*step);
+  return complete_step(root, std::nullopt, number);
 }
 
 /// Takes all for complete, and proves those on which something hangs; where one is none, the others are judged anew.
@@ -247,6 +238,18 @@ Result<std::optional<Step>> best_step(const std::string& root, const std::option
     steps.erase(at);
   }
   return std::optional<Step>();
+}
+
+Result<Step> complete_step(const std::string& root, const std::optional<StepNames>& names,
+                           std::optional<uint64_t> number) {
+  SHARDWRIGHT_ASSIGN(auto step, number ? read_step(root, names, *number) : latest_step(root, names));
+  if (!step)
+    return no_step(root, names, number ? fmt::format("there is no step {}", *number) : "there is no complete step");
+  if (step->trouble) return std::move(*step->trouble);
+  if (!step->complete)
+    return fail(Code::kCorrupt, fmt::format("step {} is not complete: {}", *number, step->proof))
+        .at_path(root + "/" + step->name);
+  return std::move(*step);
 }
 
 Result<StepPath> find_step(const std::string& text) {

@@ -66,6 +66,9 @@ Result<std::optional<Step>> read_step(const std::string& root, const std::option
 /// The newest one that is proved complete; nullopt when there is none. What is older is not looked at. Fails with the trouble of a newer step: nobody goes
 /// on from an older one by mistake.
 Result<std::optional<Step>> latest_step(const std::string& root, const std::optional<StepNames>& names);
+/// A step that is to be used, the newest where none is named. Errors: kNotFound, saying which there are; kCorrupt for one that is not complete.
+Result<Step> complete_step(const std::string& root, const std::optional<StepNames>& names,
+                           std::optional<uint64_t> number = {});
 /// The best one by a metric, of equals the newest, proved complete; nullopt when none has the metric. Of others only the metrics are read.
 Result<std::optional<Step>> best_step(const std::string& root, const std::optional<StepNames>& names,
                                       const std::string& metric, bool max);
