@@ -27,6 +27,7 @@ DTYPES = {
     "F64": np.float64, "F32": np.float32, "F16": np.float16, "BF16": ml_dtypes.bfloat16,
     "F8_E5M2": ml_dtypes.float8_e5m2, "F8_E4M3": ml_dtypes.float8_e4m3fn,
     "F8_E4M3FNUZ": ml_dtypes.float8_e4m3fnuz, "F8_E5M2FNUZ": ml_dtypes.float8_e5m2fnuz,
+    "F8_E3M4": ml_dtypes.float8_e3m4, "F8_E4M3B11FNUZ": ml_dtypes.float8_e4m3b11fnuz,
     "F6_E2M3": ml_dtypes.float6_e2m3fn, "F6_E3M2": ml_dtypes.float6_e3m2fn, "F4": ml_dtypes.float4_e2m1fn,
 }
 PACKED_BITS = {"F6_E2M3": 6, "F6_E3M2": 6, "F4": 4}

@@ -1,4 +1,5 @@
 """zarr arrays of zarr-python and TensorStore, read by us."""
+import ml_dtypes
 import numpy as np
 import pytest
 import raw
@@ -62,24 +63,31 @@ def test_version_3(shardwright, tmp_path, rng):
 
 @pytest.mark.parametrize("version", [2, 3])
 def test_types_beyond_safetensors(shardwright, tmp_path, rng, version):
-    """complex128 is read, shown, and written as HDF5 and Orbax have it; safetensors has no such type and refuses."""
+    """complex128 and two kinds of float8 are read, and written as HDF5 and Orbax have them; safetensors has no such types and refuses."""
     import h5py
+    ts = pytest.importorskip("tensorstore")
     values = rng.standard_normal((7, 5)) + 1j * rng.standard_normal((7, 5))
     group = zarr.open_group(tmp_path / "g", mode="w", zarr_format=version)
-    for name, order in (("little", "<c16"), ("big", ">c16")) if version == 2 else (("little", "c16"),):
+    complexes = {"little": "<c16", "big": ">c16"} if version == 2 else {"little": "c16"}
+    for name, order in complexes.items():
         made = group.create_array(name, shape=values.shape, chunks=(3, 2), dtype=order, fill_value=1 + 2j)
         made[:6] = values[:6]
     values[6] = 1 + 2j
+    small = ("float8_e3m4", "float8_e4m3b11fnuz")
+    for name in small:
+        made = ts.open({"driver": {2: "zarr", 3: "zarr3"}[version], "kvstore": f"file://{tmp_path}/g/{name}/"}, create=True, dtype=name, shape=[256]).result()
+        made.write(np.arange(256, dtype="u1").view(getattr(ml_dtypes, name))).result()
     shardwright.run("copy", tmp_path / "g", tmp_path / "a.safetensors", code=6)
     shardwright.copy(tmp_path / "g", tmp_path / "a.weights.h5")
     shardwright.copy(tmp_path / "g", tmp_path / "c", "--to", "orbax")
     with h5py.File(tmp_path / "a.weights.h5") as file:
         found = []
         file.visititems(lambda _, node: found.append(node[...]) if isinstance(node, h5py.Dataset) and node.dtype == "c16" else None)
-        assert len(found) == len(list(group)) and all(np.array_equal(array, values) for array in found)
+        assert len(found) == len(complexes) and all(np.array_equal(array, values) for array in found)
     ocp = pytest.importorskip("orbax.checkpoint")
     restored = ocp.StandardCheckpointer().restore(tmp_path / "c")
-    assert all(np.array_equal(restored[name], values) and restored[name].dtype == "c16" for name in group)
+    assert all(np.array_equal(restored[name], values) and restored[name].dtype == "c16" for name in complexes)
+    assert all(restored[name].dtype == name and restored[name].tobytes() == bytes(range(256)) for name in small)
     assert shardwright.json("diff", tmp_path / "c", tmp_path / "a.weights.h5") == []
 
 

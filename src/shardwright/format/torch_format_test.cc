@@ -6,6 +6,7 @@
 #include "shardwright/base/json.h"
 #include "shardwright/format/draft_suite.h"
 #include "shardwright/format/torch_for_test.h"
+#include "shardwright/format/torch_types.h"
 #include "shardwright/format/values_suite.h"
 
 namespace shardwright {
@@ -216,7 +217,7 @@ struct Written {
 Catalog wanted() {
   CatalogBuilder builder;
   for (const auto& row : dtype_table()) {
-    if (row.block_elems == 4) continue;  // F6
+    if (torch_dtype_name(row.dtype).empty()) continue;
     EXPECT_OK(builder.add_tensor("m." + std::string(row.name), row.dtype, std::vector<int64_t>{3, 4}));
   }
   EXPECT_OK(builder.add_tensor("scalar", DType::kF16, std::vector<int64_t>{}));

@@ -24,7 +24,7 @@ struct Name {
   DType dtype;
 };
 constexpr Name kOwnNames[] = {{"float4_e2m1fn_x2", DType::kF4}};
-constexpr DType kForeign[] = {DType::kF6E2M3, DType::kF6E3M2};
+constexpr DType kForeign[] = {DType::kF6E2M3, DType::kF6E3M2, DType::kF8E3M4, DType::kF8E4M3B11FNUZ};
 
 }  // namespace
 

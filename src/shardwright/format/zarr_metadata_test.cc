@@ -66,7 +66,9 @@ TEST(ZarrMetadata, ReadsTypesByEveryName) {
                                                  {"<c16", DType::kC128},
                                                  {"bfloat16", DType::kBF16},
                                                  {"float8_e4m3fn", DType::kF8E4M3},
-                                                 {"float8_e5m2", DType::kF8E5M2}};
+                                                 {"float8_e5m2", DType::kF8E5M2},
+                                                 {"float8_e3m4", DType::kF8E3M4},
+                                                 {"float8_e4m3b11fnuz", DType::kF8E4M3B11FNUZ}};
   for (const auto& [name, dtype] : types) {
     auto array = parse_zarr2_array(zarr2({{"dtype", name}}));
     ASSERT_TRUE(array.ok()) << name;
@@ -77,7 +79,7 @@ TEST(ZarrMetadata, ReadsTypesByEveryName) {
   EXPECT_EQ(small->dtype, DType::kI8);
   EXPECT_EQ(small->stored_as, "int4");
   EXPECT_EQ(zarr_type_name(DType::kF4, true), "");
-  for (const char* unknown : {"<f16", "|S5", "<U3", "float8_e3m4", "int3", ""})
+  for (const char* unknown : {"<f16", "|S5", "<U3", "float4_e2m1fn", "int3", ""})
     EXPECT_EQ(parse_zarr2_array(zarr2({{"dtype", unknown}})).error().code, Code::kUnsupported) << unknown;
 }
 

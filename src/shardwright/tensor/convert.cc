@@ -88,6 +88,8 @@ SHARDWRIGHT_KERNEL(f32_to_e5m2, narrow_loop<F8E5M2Format, F32Traits>(in, out, co
 SHARDWRIGHT_KERNEL(f32_to_e4m3, narrow_loop<F8E4M3Format, F32Traits>(in, out, count))
 SHARDWRIGHT_KERNEL(f32_to_e4m3fnuz, narrow_loop<F8E4M3FNUZFormat, F32Traits>(in, out, count))
 SHARDWRIGHT_KERNEL(f32_to_e5m2fnuz, narrow_loop<F8E5M2FNUZFormat, F32Traits>(in, out, count))
+SHARDWRIGHT_KERNEL(f32_to_e3m4, narrow_loop<F8E3M4Format, F32Traits>(in, out, count))
+SHARDWRIGHT_KERNEL(f32_to_e4m3b11fnuz, narrow_loop<F8E4M3B11FNUZFormat, F32Traits>(in, out, count))
 SHARDWRIGHT_KERNEL(f32_to_e2m3, narrow_loop<F6E2M3Format, F32Traits>(in, out, count))
 SHARDWRIGHT_KERNEL(f32_to_e3m2, narrow_loop<F6E3M2Format, F32Traits>(in, out, count))
 SHARDWRIGHT_KERNEL(f32_to_e2m1, narrow_loop<F4Format, F32Traits>(in, out, count))
@@ -98,6 +100,8 @@ SHARDWRIGHT_KERNEL(f64_to_e5m2, narrow_loop<F8E5M2Format, F64Traits>(in, out, co
 SHARDWRIGHT_KERNEL(f64_to_e4m3, narrow_loop<F8E4M3Format, F64Traits>(in, out, count))
 SHARDWRIGHT_KERNEL(f64_to_e4m3fnuz, narrow_loop<F8E4M3FNUZFormat, F64Traits>(in, out, count))
 SHARDWRIGHT_KERNEL(f64_to_e5m2fnuz, narrow_loop<F8E5M2FNUZFormat, F64Traits>(in, out, count))
+SHARDWRIGHT_KERNEL(f64_to_e3m4, narrow_loop<F8E3M4Format, F64Traits>(in, out, count))
+SHARDWRIGHT_KERNEL(f64_to_e4m3b11fnuz, narrow_loop<F8E4M3B11FNUZFormat, F64Traits>(in, out, count))
 SHARDWRIGHT_KERNEL(f64_to_e2m3, narrow_loop<F6E2M3Format, F64Traits>(in, out, count))
 SHARDWRIGHT_KERNEL(f64_to_e3m2, narrow_loop<F6E3M2Format, F64Traits>(in, out, count))
 SHARDWRIGHT_KERNEL(f64_to_e2m1, narrow_loop<F4Format, F64Traits>(in, out, count))
@@ -170,6 +174,8 @@ const Row kRows[] = {
     small_row<F8E4M3Format>(DType::kF8E4M3, f64_to_e4m3, f32_to_e4m3),
     small_row<F8E4M3FNUZFormat>(DType::kF8E4M3FNUZ, f64_to_e4m3fnuz, f32_to_e4m3fnuz),
     small_row<F8E5M2FNUZFormat>(DType::kF8E5M2FNUZ, f64_to_e5m2fnuz, f32_to_e5m2fnuz),
+    small_row<F8E3M4Format>(DType::kF8E3M4, f64_to_e3m4, f32_to_e3m4),
+    small_row<F8E4M3B11FNUZFormat>(DType::kF8E4M3B11FNUZ, f64_to_e4m3b11fnuz, f32_to_e4m3b11fnuz),
     small_row<F6E2M3Format>(DType::kF6E2M3, f64_to_e2m3, f32_to_e2m3),
     small_row<F6E3M2Format>(DType::kF6E3M2, f64_to_e3m2, f32_to_e3m2),
     small_row<F4Format>(DType::kF4, f64_to_e2m1, f32_to_e2m1),

@@ -13,9 +13,10 @@
 namespace shardwright {
 namespace {
 
-constexpr DType kFloats[] = {DType::kF64,    DType::kF32,    DType::kF16,        DType::kBF16,
-                             DType::kF8E5M2, DType::kF8E4M3, DType::kF8E4M3FNUZ, DType::kF8E5M2FNUZ,
-                             DType::kF6E2M3, DType::kF6E3M2, DType::kF4};
+constexpr DType kFloats[] = {DType::kF64,    DType::kF32,           DType::kF16,        DType::kBF16,
+                             DType::kF8E5M2, DType::kF8E4M3,        DType::kF8E4M3FNUZ, DType::kF8E5M2FNUZ,
+                             DType::kF8E3M4, DType::kF8E4M3B11FNUZ, DType::kF6E2M3,     DType::kF6E3M2,
+                             DType::kF4};
 constexpr uint64_t kBlock = 65536;
 
 using Pair = std::pair<std::string, std::string>;

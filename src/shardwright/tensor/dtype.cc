@@ -12,7 +12,7 @@ namespace {
 
 // In enum order, which is also safetensors' order (its Rust enum), so the rank in the writer's order is the row number. What safetensors has not
 // comes after all that it has.
-constexpr std::array<DTypeRow, 23> kTable = {{
+constexpr std::array<DTypeRow, 25> kTable = {{
     {DType::kBool, "BOOL", "bool", Kind::kBool, 1, 1, 0},
     {DType::kF4, "F4", "float4_e2m1fn", Kind::kFloat, 2, 1, 1},
     {DType::kF6E2M3, "F6_E2M3", "float6_e2m3fn", Kind::kFloat, 4, 3, 2},
@@ -36,6 +36,8 @@ constexpr std::array<DTypeRow, 23> kTable = {{
     {DType::kI64, "I64", "int64", Kind::kSigned, 1, 8, 20},
     {DType::kU64, "U64", "uint64", Kind::kUnsigned, 1, 8, 21},
     {DType::kC128, "C128", "complex128", Kind::kComplex, 1, 16, 22},
+    {DType::kF8E3M4, "F8_E3M4", "float8_e3m4", Kind::kFloat, 1, 1, 23},
+    {DType::kF8E4M3B11FNUZ, "F8_E4M3B11FNUZ", "float8_e4m3b11fnuz", Kind::kFloat, 1, 1, 24},
 }};
 
 /// Names that people use and that do not say enough, or of types that are not here.

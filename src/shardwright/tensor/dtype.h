@@ -36,6 +36,8 @@ enum class DType : uint8_t {
   kI64,
   kU64,
   kC128,
+  kF8E3M4,
+  kF8E4M3B11FNUZ,
 };
 
 enum class Kind : uint8_t { kBool, kSigned, kUnsigned, kFloat, kComplex };
@@ -44,7 +46,7 @@ enum class Kind : uint8_t { kBool, kSigned, kUnsigned, kFloat, kComplex };
 /// A run of elements may start and end only at multiples of block_elems.
 struct DTypeRow {
   DType dtype;
-  std::string_view name;        ///< as safetensors spells it: "BF16"; C128, which it has not, likewise
+  std::string_view name;        ///< as safetensors spells it: "BF16"; those it has not (from C128 on) likewise
   std::string_view numpy_name;  ///< NumPy's or ml_dtypes' name: "bfloat16"
   Kind kind;
   uint16_t block_elems, block_bytes;

@@ -15,7 +15,7 @@ TEST(DTypeTable, FollowsSafetensorsOrderAndSizes) {
       {"F8_E5M2", 8}, {"F8_E4M3", 8}, {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8}, {"I16", 16},
       {"U16", 16},    {"F16", 16},    {"BF16", 16},   {"I32", 32},        {"U32", 32},        {"F32", 32},
       {"C64", 64},    {"F64", 64},    {"I64", 64},    {"U64", 64}};
-  ASSERT_EQ(dtype_table().size(), std::size(expected) + 1);  // and complex128, which it has not
+  ASSERT_EQ(dtype_table().size(), std::size(expected) + 3);  // and those it has not
   for (size_t i = 0; i < std::size(expected); ++i) {
     const DTypeRow& row = dtype_table()[i];
     EXPECT_EQ(row.name, expected[i].first);
@@ -33,6 +33,7 @@ TEST(DTypeTable, NumbersOnDiskStay) {
   EXPECT_EQ(static_cast<int>(DType::kF32), 17);
   EXPECT_EQ(static_cast<int>(DType::kU64), 21);
   EXPECT_EQ(static_cast<int>(DType::kC128), 22);
+  EXPECT_EQ(static_cast<int>(DType::kF8E4M3B11FNUZ), 24);
 }
 
 TEST(DTypeTable, NumpyNamesAreDistinct) {

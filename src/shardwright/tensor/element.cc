@@ -40,6 +40,8 @@ double element_value(DType dtype, View data, uint64_t index, int part) {
     case DType::kF8E8M0: return e8m0(at<uint8_t>(data, index));
     case DType::kF8E4M3FNUZ: return small_at<F8E4M3FNUZFormat>(data, index);
     case DType::kF8E5M2FNUZ: return small_at<F8E5M2FNUZFormat>(data, index);
+    case DType::kF8E3M4: return small_at<F8E3M4Format>(data, index);
+    case DType::kF8E4M3B11FNUZ: return small_at<F8E4M3B11FNUZFormat>(data, index);
     case DType::kI16: return at<int16_t>(data, index);
     case DType::kU16: return at<uint16_t>(data, index);
     case DType::kF16: return std::bit_cast<double>(widen<F16Format, F64Traits>(at<uint16_t>(data, index)));
