@@ -258,7 +258,9 @@ constexpr Command kCommands[] = {
      "Sizes: 5GB is 5*10^9 bytes, 5GiB is 5*2^30.\n\n"
      "With --json: {type: \"status\", ...} while it runs, at the end {type: \"summary\", source, target, format, "
      "tensors, shards, bytes_read, "
-     "bytes_written, reread (encoded bytes that are read more than once: 1.0 is none), seconds, peak_memory_bytes, "
+     "bytes_written, reread (bytes read for each that is needed: more than 1.0 where encoded chunks are read for a "
+     "part "
+     "of them, or again), seconds, peak_memory_bytes, "
      "warnings}; with --dry-run the same of type \"plan\", with files: [{file, size}].",
      kCopyArguments,
      kCopyOptions,

@@ -144,7 +144,8 @@ void print_files(Output& output, const CopySummary& summary) {
 }
 
 std::string reread_text(double factor) {
-  return factor > 1.005 ? fmt::format(" ({:.2f} times what is needed: encoded chunks are read again)", factor) : "";
+  return factor > 1.005 ? fmt::format(" ({:.2f} times what is needed: encoded chunks are read whole, or again)", factor)
+                        : "";
 }
 
 void print_plan(Output& output, const CopySummary& summary) {

@@ -239,6 +239,9 @@ def test_producers_of_boxes(tmp_path, rng):
 
     sw.save(tmp_path / "m.safetensors", {"w": sw.Producer(value.shape, np.float32, box=box), "x": value[:2]}, memory="1MiB")
     assert (covered == 1).all() and np.array_equal(back(tmp_path / "m.safetensors")["w"], value)
+    covered[:] = 0  # and into one compressed chunk, larger than what is asked for at once
+    sw.save(tmp_path / "c", {"w": sw.Producer(value.shape, np.float32, box=box)}, format="orbax", options={"compression": "zstd"}, memory="4MiB")
+    assert (covered == 1).all() and np.array_equal(sw.open(tmp_path / "c").load()["w"], value)
 
 
 @pytest.mark.parametrize("shape,dtype", [((), "float32"), ((0, 4), "float32"), ((1,), "bool"), ((2, 4), "float4_e2m1fn")])

@@ -315,7 +315,7 @@ class Copy {
     s.format = target_.format->name;
     s.tensors = selected_.want.size();
     s.shards = plan_.objects.size();
-    s.reread = plan_.summary.reread;
+    s.reread = plan_.summary.reread * plan_.summary.excess;
     s.seconds = watch_.seconds();
     std::vector<std::pair<std::string, uint64_t>> objects;
     for (const auto& file : side_files_) objects.emplace_back(file.name, size_of(file));

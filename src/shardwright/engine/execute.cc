@@ -27,7 +27,7 @@ class Run {
       : plan_(plan), ends_(ends), calls_(calls), budget_(plan.options.memory_bytes) {
     for (size_t i = 0; i < plan.lanes.size(); ++i) {
       auto& lane = lanes_.emplace_back(TaskCutter(plan, i));
-      if (ends.draft != nullptr) lane.writer = std::make_unique<LaneWriter>(plan, plan.lanes[i], ends);
+      if (ends.draft != nullptr) lane.writer = std::make_unique<LaneWriter>(plan, plan.lanes[i], ends, calls);
     }
     open_lanes_ = lanes_.size();
   }
@@ -98,9 +98,10 @@ class Run {
       held.ticket = lane->picked++;
       ++lane->active;
     }
-    // Tasks that wait for a consumer are themselves memory: a thousand bytes for each part.
+    // Tasks that wait for a consumer, or come from a producer, are themselves memory: a thousand bytes for each part.
     uint64_t ask = held.task.need_bytes;
-    if (consumes()) ask = std::max(ask, std::min(ask + held.task.parts.size() * KiB, budget_.limit()));
+    if (consumes() || calls_.produce)
+      ask = std::max(ask, std::min(ask + held.task.parts.size() * KiB, budget_.limit()));
     if (ask == 0) return held;
     held.grant = budget_.acquire(ask, stop_.get_token());
     if (held.grant.bytes() == 0) return std::nullopt;
@@ -269,18 +270,25 @@ class Run {
   /// Those parts of a task that are made by calls.
   Status produce_parts(Held& held) {
     for (const Part& part : held.task.parts) {
-      if (part.move->mode != Move::kRegion || plan_.from.piece_count(part.move->from) == 0) continue;
-      const Place& place = part.geometry->from ? part.geometry->from->place : part.pieces->all().front().place;
-      if (place.site != Place::kCall) continue;
+      if (part.move->mode != Move::kRegion || !is_produced(plan_, part)) continue;
       SHARDWRIGHT_TRY(calls_.produce(part.move->from, part.box, held.grant.span().subspan(part.in_at, part.in_bytes)));
     }
     return {};
+  }
+
+  /// Encoded chunks may be larger than the budget: their values are called for while they are encoded.
+  bool is_encoded_here(const Task& task) const {
+    const Part& part = task.parts.front();
+    return part.move->mode == Move::kEncode && is_produced(plan_, part);
   }
 
   void produce_all() {
     while (auto held = pick()) {
       Status status = produce_parts(*held);
       if (!status.ok()) {
+        complete(std::move(*held), std::move(status));
+      } else if (is_encoded_here(held->task)) {
+        status = deliver(*held);
         complete(std::move(*held), std::move(status));
       } else if (consumes()) {
         status = read_parts(plan_, ends_.from, held->task.parts, held->grant.span());

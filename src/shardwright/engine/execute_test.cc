@@ -3,11 +3,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <map>
+#include <numeric>
 #include <random>
 #include <thread>
 
 #include "shardwright/engine/toy_format_for_test.h"
+#include "shardwright/store/testing.h"
 #include "shardwright/tensor/convert.h"
 
 namespace shardwright {
@@ -340,6 +343,81 @@ TEST_F(Execute, ProducerFillsFilesTensorByTensorOnTheCallingThread) {
     for (size_t i : {0ul, 299'999ul})
       EXPECT_EQ(load_le<int32_t>(stored.subspan(4 * i)), static_cast<int32_t>(id * 1000000 + i));
   }
+}
+
+TEST_F(Execute, ContiguousMemoryIsWrittenFromWhereItLies) {
+  std::vector<int32_t> values(300'000);
+  std::iota(values.begin(), values.end(), 7);
+  auto at = [&](size_t row) { return reinterpret_cast<uint64_t>(&values[row * 1000]); };
+  std::vector<int64_t> shape{300, 1000};
+  CatalogBuilder builder;
+  (void)*builder.add_tensor("whole", DType::kI32, shape);
+  ASSERT_OK(builder.add_flat({Place::kMemory, -1, 0, at(0), values.size() * 4}, DType::kI32));
+  (void)*builder.add_tensor("two boxes", DType::kI32, shape);
+  uint32_t raw = builder.add_encoding({DType::kI32});
+  ASSERT_OK(builder.add_piece({{{0, 0}, {160, 1000}}, {Place::kMemory, -1, 0, at(0), 640'000}, raw, {}}));
+  ASSERT_OK(builder.add_piece({{{160, 0}, {140, 1000}}, {Place::kMemory, -1, 0, at(160), 560'000}, raw, {}}));
+  auto from = *builder.build();
+  toy::ClosedDraft draft(from, 1);
+  PlanOptions options;
+  options.part_bytes = 64 * KiB;  // 16 rows
+  auto plan = plan_write(from, draft, {}, options);
+  ASSERT_OK(plan);
+  auto target = open_memory_store();
+  auto transaction = *target->begin("");
+  auto done = execute(*plan, {nullptr, &draft, transaction.get()}, {});
+  ASSERT_OK(done);
+  EXPECT_EQ(done->peak_bytes, 0u);
+  ASSERT_OK(transaction->commit({{"0"}, {}, {}}));
+  Bytes file = *read_object(*target, "0", GiB);
+  for (TensorId id : {0u, 1u}) {
+    View stored = View(file).subspan(draft.offsets[id].second, values.size() * 4);
+    EXPECT_TRUE(std::ranges::equal(stored, std::as_bytes(std::span(values)))) << id;
+  }
+}
+
+TEST_F(Execute, ProducersFillEncodedChunksLargerThanTheBudget) {
+  std::vector<int64_t> shape{900, 1000};
+  CatalogBuilder builder;
+  for (const char* name : {"a", "b"}) {
+    ASSERT_TRUE(builder.add_tensor(name, DType::kI32, shape).ok());
+    ASSERT_TRUE(builder.add_flat({Place::kCall, -1, 0, 0, kUnknown}, DType::kI32).ok());
+  }
+  auto from = *builder.build();
+  auto draft = *toy::AppendDraft::create(from);
+  PlanOptions options;
+  options.memory_bytes = MiB;
+  auto plan = plan_write(from, *draft, {}, options);
+  ASSERT_TRUE(plan.ok()) << plan.error().text();
+  std::map<TensorId, std::vector<int32_t>> made;  // in the order of the calls, which is that of the values
+  Calls calls;
+  calls.produce = [&](TensorId id, const Box& box, MutableView into) -> Status {
+    EXPECT_EQ(static_cast<size_t>(box.start[0]) * 1000, made[id].size());
+    for (size_t i = 0; i < into.size() / 4; ++i) {
+      made[id].push_back(static_cast<int32_t>(id + made[id].size() * 7));
+      std::memcpy(into.data() + 4 * i, &made[id].back(), 4);
+    }
+    return {};
+  };
+  auto target = open_memory_store();
+  auto transaction = *target->begin("");
+  ASSERT_OK(execute(*plan, {nullptr, draft.get(), transaction.get()}, calls));
+  ASSERT_OK(transaction->commit({{"data"}, {}, {}}));
+  Bytes file = *read_object(*target, "data", GiB);
+  for (const auto& receipt : draft->places) {
+    auto piece = draft->target().pieces(receipt.tensor)[receipt.piece];
+    auto decoder = *make_decoder(std::vector<CodecSpec>{{"zlib", 1}}, piece.box.elements() * 4);
+    Bytes decoded;
+    auto keep = [&](View part) -> Status {
+      decoded.insert(decoded.end(), part.begin(), part.end());
+      return {};
+    };
+    ASSERT_OK(decoder->push(View(file).subspan(receipt.place.offset, receipt.place.length), true, keep));
+    auto wanted =
+        std::as_bytes(std::span(made[receipt.tensor])).subspan(static_cast<size_t>(piece.box.start[0]) * 4000);
+    EXPECT_TRUE(std::ranges::equal(decoded, wanted.first(decoded.size()))) << piece.box.text();
+  }
+  EXPECT_EQ(draft->places.size(), 4u);
 }
 
 TEST_F(Execute, ConvertsOnTheWay) {

@@ -47,6 +47,11 @@ Status LaneWriter::wait_turn(uint64_t ticket, const std::stop_token& stop) {
   return fail(Code::kAborted, "stopped");
 }
 
+bool LaneWriter::has_turn(uint64_t ticket) {
+  std::lock_guard lock(mutex_);
+  return turn_ == ticket;
+}
+
 Status LaneWriter::append(uint32_t segment, View bytes) {
   WriteOp op{end_, bytes};
   SHARDWRIGHT_TRY(writer_->write({&op, 1}));
@@ -66,8 +71,8 @@ Status LaneWriter::append_task(const Task& task, uint64_t ticket, MutableView bu
       continue;
     }
     SHARDWRIGHT_TRY(wait_turn(ticket, stop));
-    View bytes = part.move->mode == Move::kLiteral ? lane_.segments[part.move->segment].literal
-                                                   : View(buffer).subspan(part.out_at, part.out_bytes);
+    bool literal = part.move->mode == Move::kLiteral;
+    View bytes = literal ? lane_.segments[part.move->segment].literal : part.values(buffer);
     SHARDWRIGHT_TRY(append(part.move->segment, bytes));
   }
   std::lock_guard lock(mutex_);
@@ -76,7 +81,7 @@ Status LaneWriter::append_task(const Task& task, uint64_t ticket, MutableView bu
   return {};
 }
 
-/// Gathers slab by slab, encodes, and appends when the turn has come: at the end, or earlier when the output does not fit its room.
+/// Gathers slab by slab and encodes. Output is appended as it comes once it is our turn; until then it is held, as much as there is room for.
 Status LaneWriter::encode(const Part& part, uint64_t ticket, MutableView buffer, const std::stop_token& stop) {
   const auto& segment = lane_.segments[part.move->segment];
   const auto& encoding = plan_.to.encoding(plan_.to.pieces(segment.tensor)[segment.piece].encoding);
@@ -91,6 +96,10 @@ Status LaneWriter::encode(const Part& part, uint64_t ticket, MutableView buffer,
     return {};
   };
   auto emit = [&](View bytes) -> Status {
+    if (has_turn(ticket)) {
+      if (held > 0) SHARDWRIGHT_TRY(flush());
+      return append(part.move->segment, bytes);
+    }
     while (!bytes.empty()) {
       uint64_t take = std::min<uint64_t>(bytes.size(), room.size() - held);
       std::copy_n(bytes.data(), take, room.data() + held);
@@ -105,9 +114,10 @@ Status LaneWriter::encode(const Part& part, uint64_t ticket, MutableView buffer,
     uint64_t at = 0;
     Part region = region_part(plan_, *part.move, part.geometry, part.pieces, cut.range(slab), at);
     region.move = part.move;
+    if (is_produced(plan_, region))
+      SHARDWRIGHT_TRY(calls_.produce(part.move->from, region.box, buffer.subspan(region.in_at, region.in_bytes)));
     SHARDWRIGHT_TRY(read_parts(plan_, ends_.from, {&region, 1}, buffer));
-    SHARDWRIGHT_TRY(
-        encoder->push(View(buffer).subspan(region.out_at, region.out_bytes), slab + 1 == cut.parts(), emit));
+    SHARDWRIGHT_TRY(encoder->push(region.values(buffer), slab + 1 == cut.parts(), emit));
   }
   return flush();
 }

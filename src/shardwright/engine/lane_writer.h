@@ -15,12 +15,14 @@ namespace shardwright {
 /// Thread-safe where said. One per lane of a plan that writes files.
 class LaneWriter {
  public:
-  LaneWriter(const Plan& plan, const Lane& lane, const Ends& ends) : plan_(plan), lane_(lane), ends_(ends) {}
+  LaneWriter(const Plan& plan, const Lane& lane, const Ends& ends, const Calls& calls)
+      : plan_(plan), lane_(lane), ends_(ends), calls_(calls) {}
 
   /// Creates the object, once. Thread-safe.
   Status open();
   /// Writes the parts of a task (values ready in `buffer`). In append form waits until `ticket` tasks of this lane are done. Thread-safe.
-  /// input: the whole task buffer, for parts that gather while they write (kEncode, kStream).
+  /// buffer: that of the whole task, for parts that gather while they write (kEncode, kStream). A producer of kEncode parts is called from
+  /// here: such tasks are written on the thread that may call it.
   Status write(const Task& task, uint64_t ticket, MutableView buffer, const std::stop_token& stop);
   /// After the last task: late segments, then durable. Fills `receipts` in segment order. One thread.
   Status finish(std::vector<Receipt>& receipts);
@@ -32,6 +34,7 @@ class LaneWriter {
   };
   bool appends() const { return plan_.objects[lane_.object].size == kUnknown; }
   Status wait_turn(uint64_t ticket, const std::stop_token& stop);
+  bool has_turn(uint64_t ticket);
   Status append(uint32_t segment, View bytes);  ///< REQUIRES: our turn
   Status append_task(const Task& task, uint64_t ticket, MutableView buffer, const std::stop_token& stop);
   Status encode(const Part& part, uint64_t ticket, MutableView buffer, const std::stop_token& stop);
@@ -41,6 +44,7 @@ class LaneWriter {
   const Plan& plan_;
   const Lane& lane_;
   const Ends& ends_;
+  const Calls& calls_;
   std::mutex mutex_;
   std::condition_variable_any turn_changed_;
   std::unique_ptr<Writer> writer_;

@@ -7,6 +7,7 @@
 
 #include "shardwright/base/json.h"
 #include "shardwright/engine/execute.h"
+#include "shardwright/store/testing.h"
 
 namespace shardwright {
 namespace {
@@ -92,8 +93,11 @@ TEST(CutCatalog, PackedTypesAreCutBetweenBlocksOnly) {
   EXPECT_EQ(cut_catalog(packed, std::vector<Box>{{{0, 2}, {4, 2}}}).error().code, Code::kUnsupported);
 }
 
-/// Loads tensor 0 of a catalogue over objects of a store, and compares with the box of the whole.
-void expect_box(const Catalog& whole, Store& store, const Bytes& values, const Shape& shape, const Box& box) {
+/// Loads a box of tensor 0, as a part of its own and as a slice, and compares with the box of the whole. Of encoded chunks those that it cuts
+/// are read, once, and no other byte.
+void expect_box(const Checkpoint& checkpoint, const Bytes& values, const Shape& shape, const Box& box) {
+  const Catalog& whole = checkpoint.catalog;
+  Store& store = *checkpoint.store;
   auto cut = cut_catalog(whole, std::vector<Box>{box});
   ASSERT_TRUE(cut.ok()) << cut.error().text();
   CatalogBuilder builder;
@@ -106,11 +110,28 @@ void expect_box(const Catalog& whole, Store& store, const Bytes& values, const S
   options.part_bytes = 64 * KiB;
   auto plan = plan_load(*cut, to, {}, options);
   ASSERT_TRUE(plan.ok()) << plan.error().text();
+  double excess = plan->summary.excess, needed = 0;
+  uint64_t before = store.bytes_read(), chunks = 0;
   auto done = execute(*plan, {&store, nullptr, nullptr}, {});
   ASSERT_TRUE(done.ok()) << done.error().text();
   copy_strided(box, {Box::whole(shape), c_strides(shape)}, values.data(), {box, c_strides(box.extent)}, expected.data(),
                2);
   EXPECT_TRUE(out == expected) << box.text();
+  const uint64_t of_part = store.bytes_read() - before;
+  before = store.bytes_read();
+  Bytes slice(out.size());
+  ASSERT_OK(read_box(checkpoint, 0, box, slice, options));
+  EXPECT_TRUE(slice == expected) << box.text();
+  if (whole.encoding(whole.pieces(0).front().encoding).chain.empty()) return;
+  for (const Piece& piece : whole.pieces(0))
+    if (auto overlap = intersect(piece.box, box); overlap && !box.empty()) {
+      chunks += piece.place.length;
+      needed +=
+          static_cast<double>(piece.place.length * overlap->elements()) / static_cast<double>(piece.box.elements());
+    }
+  EXPECT_EQ(of_part, chunks) << box.text();
+  EXPECT_NEAR(excess, chunks == 0 ? 1.0 : static_cast<double>(chunks) / needed, 1e-9) << box.text();
+  EXPECT_EQ(store.bytes_read() - before, chunks) << box.text();
 }
 
 std::unique_ptr<Store> store_of(View bytes) {
@@ -151,8 +172,6 @@ TEST(CutCatalog, BoxesOfChunkedAndOfRawTensors) {
     }
   chunked.add_object({"o", stored.size()});
   for (const auto& piece : pieces) ASSERT_TRUE(chunked.add_piece(piece).ok());
-  auto chunked_store = store_of(stored);
-  auto raw_store = store_of(values);
   CatalogBuilder raw;
   raw.add_object({"o", values.size()});
   (void)*raw.add_tensor("t", DType::kU16, shape);
@@ -163,14 +182,20 @@ TEST(CutCatalog, BoxesOfChunkedAndOfRawTensors) {
   flat.add_object({"o", values.size()});
   (void)*flat.add_tensor("t", DType::kU16, shape);
   ASSERT_TRUE(flat.add_flat({Place::kExtent, -1, 0, 0, values.size()}, DType::kU16).ok());
-  Catalog chunked_catalog = *chunked.build(), raw_catalog = *raw.build(), flat_catalog = *flat.build();
+  Checkpoint chunked_one, raw_one, flat_one;
+  chunked_one.catalog = *chunked.build();
+  chunked_one.store = store_of(stored);
+  raw_one.catalog = *raw.build();
+  raw_one.store = store_of(values);
+  flat_one.catalog = *flat.build();
+  flat_one.store = store_of(values);
   auto below = [&](int64_t n) { return static_cast<int64_t>(random() % static_cast<uint64_t>(n)); };
   for (int round = 0; round < 60; ++round) {
     Box box{{below(23), below(17)}, {1, 1}};
     for (size_t d = 0; d < 2; ++d) box.extent[d] = round % 10 == 0 && d == 0 ? 0 : 1 + below(shape[d] - box.start[d]);
-    expect_box(chunked_catalog, *chunked_store, values, shape, box);
-    expect_box(raw_catalog, *raw_store, values, shape, box);
-    expect_box(flat_catalog, *raw_store, values, shape, box);
+    expect_box(chunked_one, values, shape, box);
+    expect_box(raw_one, values, shape, box);
+    expect_box(flat_one, values, shape, box);
   }
 }
 

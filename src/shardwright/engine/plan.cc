@@ -7,6 +7,7 @@
 
 #include "shardwright/base/text.h"
 #include "shardwright/engine/regions.h"
+#include "shardwright/engine/side_by_side.h"
 #include "shardwright/engine/task.h"
 #include "shardwright/tensor/convert.h"
 
@@ -77,7 +78,7 @@ class Planner {
     std::shared_ptr<PieceIndex> pieces;
     if (needs_pieces(plan_, lane, move)) {
       pieces = std::make_shared<PieceIndex>(plan_.from, from);
-      SHARDWRIGHT_TRY(check_pieces(*pieces, source, move.mode == Move::kEncode));
+      SHARDWRIGHT_TRY(check_pieces(*pieces, source));
     }
     auto geometry = move_geometry(plan_, lane, move, pieces.get());
     if (geometry.in != geometry.out && !can_convert(geometry.in, geometry.out))
@@ -86,9 +87,11 @@ class Planner {
           .at_tensor(std::string(source.name));
     bool scatters =
         !files || (plan_.objects[lane.object].size != kUnknown && lane.segments[segment].piece == kWholeTensor);
-    if (pieces && move.mode == Move::kRegion && scatters && stream(*pieces, geometry, consumer)) {
+    uint32_t together = pieces && move.mode == Move::kRegion && scatters ? stream(*pieces, geometry, consumer) : 0;
+    if (together > 0) {
       move.mode = Move::kStream;
-      for (uint32_t i = 0; i < pieces->all().size(); ++i) {
+      move.source_pieces = together;
+      for (uint32_t i = 0; i < pieces->all().size(); i += together) {
         move.source_piece = i;
         lane.moves.push_back(move);
       }
@@ -103,6 +106,7 @@ class Planner {
     auto& summary = plan_.summary;
     summary.objects = plan_.objects.size();
     summary.reread = distinct_ == 0 ? 1.0 : static_cast<double>(summary.read_bytes) / static_cast<double>(distinct_);
+    summary.excess = needed_ == 0 ? 1.0 : static_cast<double>(distinct_) / needed_;
     for (size_t lane = 0; lane < plan_.lanes.size(); ++lane) {
       if (!irregular_) break;  // flat moves are cut to the limit; only boxes and codecs need to be asked
       TaskCutter cutter(plan_, lane);
@@ -123,7 +127,7 @@ class Planner {
   static std::string format_bytes_exact(uint64_t bytes) { return fmt::format("{}MiB", (bytes + MiB - 1) / MiB); }
 
   /// What the engine takes for granted of a tensor's pieces.
-  Status check_pieces(const PieceIndex& pieces, const Catalog::Spec& source, bool encodes) const {
+  Status check_pieces(const PieceIndex& pieces, const Catalog::Spec& source) const {
     auto name = source.name;
     if (pieces.all().empty() && source.elements() > 0)
       return fail(Code::kCorrupt, "tensor has no stored bytes").at_tensor(std::string(name));
@@ -133,8 +137,6 @@ class Planner {
       bool readable = piece.place.site == Place::kExtent || piece.place.site == Place::kLiteral;
       if (!readable && !encoding.chain.empty())
         return fail(Code::kUnsupported, "encoded bytes must lie in an object").at_tensor(std::string(name));
-      if (piece.place.site == Place::kCall && encodes)
-        return fail(Code::kUnsupported, "a producer cannot feed an encoded piece yet").at_tensor(std::string(name));
       if (piece.place.site == Place::kCall && pieces.all().size() > 1)
         return fail(Code::kUnsupported, "a producer must make the whole tensor").at_tensor(std::string(name));
       if (encoding.stored != stored ||
@@ -148,19 +150,43 @@ class Planner {
     return {};
   }
 
-  /// Encoded pieces that do not fit a part are decoded once and scattered, where the target takes boxes in any order.
-  bool stream(const PieceIndex& pieces, const Geometry& geometry, bool consumer) const {
+  /// Encoded pieces that do not fit a part are decoded once and scattered, one by one where the target takes boxes in any order, else a row of the
+  /// grid side by side. Returns how many together; 0: parts are gathered, and decode what they cut.
+  uint32_t stream(const PieceIndex& pieces, const Geometry& geometry, bool consumer) const {
     auto encoded = [&](const Piece& piece) { return !plan_.from.encoding(piece.encoding).chain.empty(); };
-    if (pieces.all().empty() || !std::ranges::all_of(pieces.all(), encoded)) return false;
+    if (pieces.all().empty() || !std::ranges::all_of(pieces.all(), encoded)) return 0;
     // A chunk that reaches beyond the tensor would be scattered beyond it.
     auto within = [&](const Piece& piece) { return geometry.box.contains(piece.box); };
-    if (!std::ranges::all_of(pieces.all(), within)) return false;
+    if (!std::ranges::all_of(pieces.all(), within)) return 0;
     bool one = pieces.all().size() == 1;
-    if (!one && plan_.options.checksums) return false;  // one running sum for each tensor
-    if (!one && consumer && !in_c_order(pieces, geometry.box)) return false;
+    if (!one && plan_.options.checksums) return 0;  // one running sum for each tensor
     // A slab that ends inside a row of chunks would decode those chunks again.
     auto rows = static_cast<uint64_t>(pieces.all().front().box.extent.empty() ? 1 : pieces.all().front().box.extent[0]);
-    return geometry.cut.parts() > 1 && (geometry.cut.outer > 1 || geometry.cut.step % rows != 0);
+    bool again = geometry.cut.parts() > 1 && (geometry.cut.outer > 1 || geometry.cut.step % rows != 0);
+    if (!again) return 0;
+    return one || !consumer || in_c_order(pieces, geometry.box) ? 1 : side_by_side(pieces, geometry);
+  }
+
+  /// Chunks in a row of the grid, when every row is whole and its chunks can be open at once; else 0.
+  uint32_t side_by_side(const PieceIndex& pieces, const Geometry& geometry) const {
+    const auto& all = pieces.all();
+    const Box& box = geometry.box;
+    auto starts_with = [](const Piece& a, const Piece& b) {
+      return a.box.start[0] == b.box.start[0] && a.box.extent[0] == b.box.extent[0];
+    };
+    size_t count = 0;
+    while (count < all.size() && starts_with(all[count], all[0])) ++count;
+    uint64_t row = box.elements() / static_cast<uint64_t>(box.extent[0]);
+    bool fits = dtype_row(geometry.in).block_elems == 1 && row <= geometry.slab_elements && count <= kMostSideBySide;
+    if (!fits || all.size() % count != 0) return 0;
+    uint64_t need = 2 * plan_.part_limit;
+    for (size_t i = 0; i < count; ++i) need += kSideBytes + plan_.decode_windows[all[i].encoding];
+    for (size_t i = 0; i < all.size(); i += count) {
+      uint64_t elements = 0;
+      for (size_t j = i; j < i + count && starts_with(all[j], all[i]); ++j) elements += all[j].box.elements();
+      if (elements != row * static_cast<uint64_t>(all[i].box.extent[0])) return 0;
+    }
+    return need <= plan_.options.memory_bytes ? static_cast<uint32_t>(count) : 0;
   }
 
   /// Whether the pieces are whole rows, so that one after the other they are the tensor in C order.
@@ -189,6 +215,7 @@ class Planner {
     if (pieces == nullptr) {
       summary.read_bytes += in;
       distinct_ += in;
+      needed_ += static_cast<double>(in);
       return;
     }
     irregular_ = true;
@@ -199,11 +226,14 @@ class Planner {
         auto overlap = *intersect(piece.box, geometry.box);
         uint64_t wanted = bytes_of_elements(geometry.in, overlap.elements()).value_or(0);
         distinct_ += wanted;
+        needed_ += static_cast<double>(wanted);
         summary.read_bytes += wanted;
         if (lane.segments.empty()) summary.gap_bytes += gap_bytes(piece, overlap, geometry);
         continue;
       }
       distinct_ += piece.place.length;
+      auto share = static_cast<double>(intersect(piece.box, geometry.box)->elements());
+      needed_ += static_cast<double>(piece.place.length) * share / static_cast<double>(piece.box.elements());
       bool streamed = !lane.moves.empty() && lane.moves.back().mode == Move::kStream && lane.moves.back().from == from;
       summary.read_bytes +=
           piece.place.length * (streamed ? 1 : times_cut(geometry, *intersect(piece.box, geometry.box)));
@@ -238,6 +268,7 @@ class Planner {
   std::span<const TensorId> origin_;
   Plan plan_;
   uint64_t distinct_ = 0, largest_part_ = 0;
+  double needed_ = 0;
   bool irregular_ = false;
 };
 

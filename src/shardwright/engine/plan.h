@@ -25,14 +25,16 @@ struct Move {
   enum Mode : uint8_t {
     kLiteral,  ///< bytes of the draft
     kRegion,   ///< slabs of the target, each gathered from every source piece it cuts
-    kStream,   ///< one encoded source piece, decoded once in slabs and scattered: for chunks that do not fit a part
-    kEncode,   ///< one encoded target piece, gathered in slabs and encoded, appended in segment order
+    kStream,  ///< one encoded source piece, decoded once in slabs and scattered: for chunks that do not fit a part. Or several side by side,
+              ///< which are whole rows together: for those who want C order
+    kEncode,  ///< one encoded target piece, gathered in slabs and encoded, appended in segment order
   };
   TensorId from = kNoTensor;  ///< in the source catalogue
   TensorId to = kNoTensor;    ///< in the target catalogue
   uint32_t segment = 0;  ///< files: index in Lane::segments; else in Lane::regions, kWholeTensor: all of the tensor
   uint32_t source_piece = 0;  ///< kStream
   Mode mode = kLiteral;
+  uint32_t source_pieces = 1;  ///< kStream: so many, in PieceIndex's order
 };
 
 /// A box of a target in memory, or of one that is called, that is filled by one reading. piece: the target piece that is this box, where the
@@ -61,6 +63,8 @@ class Plan {
     uint64_t work_bytes = 0;     ///< of source values, for progress
     uint64_t need_bytes = 0;     ///< most that one part needs; must fit the budget
     double reread = 1.0;         ///< read_bytes / distinct source bytes
+    double excess =
+        1.0;  ///< distinct source bytes / what wanted elements take of them: more where an encoded chunk is cut
   };
   Summary summary;
 

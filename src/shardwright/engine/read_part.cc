@@ -30,7 +30,7 @@ class Reader {
   Reader(const Plan& plan, Store* store, MutableView buffer) : plan_(plan), store_(store), buffer_(buffer) {}
 
   Status add(const Part& part) {
-    if (part.move->mode == Move::kLiteral || part.range.count == 0) return {};
+    if (part.move->mode == Move::kLiteral || part.range.count == 0 || !part.lent.empty()) return {};
     const auto& g = *part.geometry;
     auto target = part.direct ? MutableView(reinterpret_cast<std::byte*>(g.to->place.offset), g.to->place.length)
                                     .subspan(bytes_at(g.out, static_cast<int64_t>(part.range.first)), part.in_bytes)
@@ -52,7 +52,8 @@ class Reader {
 
   /// Scatters what was read in one go, decodes what is encoded.
   Status settle(const Part& part) {
-    if (part.move->mode == Move::kLiteral || part.range.count == 0 || part.geometry->from) return {};
+    bool nothing = part.move->mode == Move::kLiteral || part.range.count == 0 || !part.lent.empty();
+    if (nothing || part.geometry->from) return {};
     auto stage = buffer_.subspan(part.in_at, part.in_bytes);
     bool swapped = false;
     for (const Source& source : part.sources) {

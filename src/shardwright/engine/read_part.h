@@ -9,7 +9,7 @@
 namespace shardwright {
 
 /// Reads and decodes what the region parts of a task (kRegion; slabs of kEncode) need (not what producers make) and converts it to the wanted dtype. Afterwards the
-/// values of part p, C order of its range, are at out_at of `buffer` (direct parts: in the caller's memory).
+/// values of part p, C order of its range, are Part::values(buffer) (direct parts: in the caller's memory).
 /// One batch of reads for the whole task. Errors name tensor and object.
 Status read_parts(const Plan& plan, Store* store, std::span<const Part> parts, MutableView buffer);
 

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <map>
 
+#include "shardwright/engine/side_by_side.h"
+
 namespace shardwright {
 namespace {
 
@@ -52,6 +54,21 @@ std::vector<const Piece*> PieceIndex::cutting(const Box& region) const {
   for (auto at = first; at != last; ++at)
     if (region.rank() == 0 || intersect(at->box, region)) out.push_back(&*at);
   return out;
+}
+
+Box streamed_box(const Part& part) {
+  const Box& first = part.sources.front().piece->box;
+  if (part.sources.size() == 1) return first;
+  Box rows = part.geometry->box;
+  rows.start[0] = first.start[0];
+  rows.extent[0] = first.extent[0];
+  return rows;
+}
+
+bool is_produced(const Plan& plan, const Part& part) {
+  if (part.move->mode == Move::kLiteral || plan.from.piece_count(part.move->from) == 0) return false;
+  const Place& place = part.geometry->from ? part.geometry->from->place : part.pieces->all().front().place;
+  return place.site == Place::kCall;
 }
 
 bool needs_pieces(const Plan& plan, const Lane& lane, const Move& move) {
@@ -184,6 +201,25 @@ void place_sources(const Plan& plan, Part& part, uint64_t& at) {
   at += decode_bytes;
 }
 
+/// The values of a part that goes to a file, where one piece in memory has all of them in a row, as they are wanted.
+View lent_values(const Plan& plan, const Part& part) {
+  const auto& g = *part.geometry;
+  if (plan.objects.empty() || g.in != g.out || part.range.count == 0) return {};
+  auto at = [&](const Place& place, uint64_t elements) {
+    return View(reinterpret_cast<const std::byte*>(place.offset) + bytes_in(g.in, elements), part.in_bytes);
+  };
+  if (g.line) return g.from->place.site == Place::kMemory ? at(g.from->place, part.range.first) : View();
+  if (!part.pieces) return {};
+  auto cut = part.pieces->cutting(part.box);
+  if (cut.size() != 1) return {};
+  const Piece& piece = *cut.front();
+  bool as_wanted = piece.place.site == Place::kMemory && !plan.from.encoding(piece.encoding).big_endian;
+  if (!as_wanted || !piece.box.contains(part.box)) return {};
+  Strided held = layout_of(piece);
+  if (!Strided{part.box, held.strides}.is_c_order()) return {};
+  return at(piece.place, static_cast<uint64_t>(held.offset_of(part.box.start)));
+}
+
 }  // namespace
 
 Part region_part(const Plan& plan, const Move& move, std::shared_ptr<const Geometry> geometry,
@@ -198,7 +234,8 @@ Part region_part(const Plan& plan, const Move& move, std::shared_ptr<const Geome
   part.in_bytes = bytes_in(g.in, range.count);
   part.out_bytes = bytes_in(g.out, range.count);
   part.direct = g.line && g.in == g.out && g.from->place.site == Place::kExtent && g.to;
-  if (part.direct) return part;
+  part.lent = lent_values(plan, part);
+  if (part.direct || !part.lent.empty()) return part;
   part.in_at = part.out_at = at;
   at += round_up(part.in_bytes, 64);
   if (g.in != g.out) {
@@ -224,9 +261,13 @@ Part TaskCutter::stream_part(uint64_t& at) const {
     part.out_at = at;
     at += round_up(part.out_bytes, 64);
   }
-  const Piece& piece = pieces_->all()[plan_.lanes[lane_].moves[move_].source_piece];
-  part.sources.push_back({&piece, piece.box, at, kReadAhead});
-  at += kReadAhead + plan_.decode_windows[piece.encoding];
+  const Move& move = plan_.lanes[lane_].moves[move_];
+  for (uint32_t i = 0; i < move.source_pieces; ++i) {
+    const Piece& piece = pieces_->all()[move.source_piece + i];
+    uint64_t scratch = move.source_pieces == 1 ? kReadAhead : kSideBytes;
+    part.sources.push_back({&piece, piece.box, at, scratch});
+    at += scratch + plan_.decode_windows[piece.encoding];
+  }
   return part;
 }
 
@@ -277,7 +318,7 @@ std::optional<Task> TaskCutter::next() {
     if (full && !task.parts.empty()) break;
     task.need_bytes = at;
     bool streamed = move.mode == Move::kStream;
-    task.work_bytes += streamed ? bytes_in(geometry_->in, part.sources.front().piece->box.elements()) : part.in_bytes;
+    task.work_bytes += streamed ? bytes_in(geometry_->in, streamed_box(part).elements()) : part.in_bytes;
     task.parts.push_back(std::move(part));
     if (++part_ >= parts) {
       ++move_;

@@ -64,6 +64,9 @@ struct Part {
   uint64_t in_at = 0, in_bytes = 0;    ///< values as stored, in the task's buffer
   uint64_t out_at = 0, out_bytes = 0;  ///< values as wanted; the same place as `in` when nothing is converted
   bool direct = false;                 ///< read straight into the caller's memory
+  View lent{};  ///< files: the values as wanted, where the source's memory has them so; they take no room then
+  /// In the task's buffer, or lent.
+  View values(View buffer) const { return lent.empty() ? buffer.subspan(out_at, out_bytes) : lent; }
 };
 
 struct Task {
@@ -73,6 +76,12 @@ struct Task {
   uint64_t need_bytes = 0;  ///< to be granted, whole
   uint64_t work_bytes = 0;  ///< for progress
 };
+
+/// What a kStream part decodes: a chunk, or the rows that several are together.
+Box streamed_box(const Part& part);
+
+/// Whether a producer makes the values of a part.
+bool is_produced(const Plan& plan, const Part& part);
 
 /// False when the source is one stretch: no boxes are needed to read it.
 bool needs_pieces(const Plan& plan, const Lane& lane, const Move& move);

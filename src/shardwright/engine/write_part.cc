@@ -4,6 +4,7 @@
 
 #include "shardwright/base/checksum.h"
 #include "shardwright/engine/read_part.h"
+#include "shardwright/engine/side_by_side.h"
 #include "shardwright/engine/write_scattered.h"
 #include "shardwright/tensor/convert.h"
 
@@ -82,7 +83,7 @@ struct Decoded {
 };
 
 /// Decodes a part's only piece and hands it on, box by box in C order of the chunk; `done` after the boxes of one decoded slab, whose
-/// memory is used again then.
+/// memory is used again then. Several pieces: whole rows of all of them.
 Status for_each_decoded(const Plan& plan, const Part& part, Store& store, MutableView buffer,
                         const std::function<Status(const Decoded&)>& take, const std::function<Status()>& done) {
   const auto& g = *part.geometry;
@@ -94,6 +95,14 @@ Status for_each_decoded(const Plan& plan, const Part& part, Store& store, Mutabl
   size_t in_size = dtype_row(g.in).block_bytes, out_size = dtype_row(g.out).block_bytes;
   auto slab = buffer.subspan(part.in_at, part.in_bytes), out = buffer.subspan(part.out_at, part.out_bytes);
   auto input = buffer.subspan(source.scratch_at, source.scratch_bytes);
+  if (part.sources.size() > 1)
+    return decode_side_by_side(plan, part, store, buffer, [&](const Box& rows, MutableView values) -> Status {
+      if (big_endian) byteswap(values, swap_unit_bytes(g.in));
+      View ready = g.in != g.out ? View(out.first(rows.elements() * out_size)) : View(values);
+      if (g.in != g.out) SHARDWRIGHT_TRY(convert(g.in, values, g.out, out.first(ready.size())));
+      SHARDWRIGHT_TRY(take({rows, rows, ready}));
+      return done();
+    });
   return decode_piece(plan, store, piece, slab, input, [&](uint64_t first, View values) -> Result<bool> {
     uint64_t count = values.size() / in_size;
     if (big_endian) byteswap(slab.first(values.size()), swap_unit_bytes(g.in));
@@ -125,7 +134,7 @@ Status write_parts(const Plan& plan, const Lane& lane, std::span<const Part> par
   for (const Part& part : parts) {
     const Segment& segment = lane.segments[part.move->segment];
     bool literal = part.move->mode == Move::kLiteral;
-    View bytes = literal ? segment.literal : buffer.subspan(part.out_at, part.out_bytes);
+    View bytes = literal ? segment.literal : part.values(buffer);
     uint64_t skip = literal ? 0 : bytes_in(part.geometry->out, part.range.first);
     if (!literal && part.geometry->scattered) {
       PartChecksum* sum = plan.options.checksums ? &checksums.emplace_back() : nullptr;
@@ -152,7 +161,7 @@ void store_part(const Plan& plan, const Part& part, View buffer) {
 
 std::vector<Filled> filled_by(const Plan& plan, const Part& part) {
   if (part.geometry->line) return {{part.geometry->piece, part.range.count}};
-  const Box& region = part.move->mode == Move::kStream ? part.sources.front().piece->box : part.box;
+  const Box region = part.move->mode == Move::kStream ? streamed_box(part) : part.box;
   std::vector<Filled> filled;
   auto pieces = plan.to.pieces(part.move->to);
   for (uint32_t i = 0; i < pieces.size(); ++i) {

@@ -32,7 +32,7 @@ std::vector<Filled> filled_by(const Plan& plan, const Part& part);
 /// Hands a part to consume(), box by box of the target (packed where the box is not contiguous in the part).
 Status consume_part(const Plan& plan, const Part& part, View buffer, const Calls& calls);
 
-/// Decodes the one piece of a kStream part in slabs and stores or consumes them.
+/// Decodes the pieces of a kStream part in slabs and stores or consumes them.
 Status stream_part(const Plan& plan, const Part& part, Store& store, MutableView buffer, const Calls& calls);
 /// The same into one object. checksum: of all bytes in file order, which is that of the chunk where it is the tensor's only one (with
 /// checksums no other is streamed); null without. Memory beside the buffer: 1024 write operations.

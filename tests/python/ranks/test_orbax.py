@@ -180,6 +180,13 @@ for options in ({}, {"compression": "zstd"}, {"zarr": "3"}):
     assert mapped["match"] == "exact" and mapped["mesh"]["axis_names"] == ["x", "y"] and mapped["mesh"]["shape"] == [2, 4]
     specs = {row["name"]: row["partition_spec"] for row in mapped["tensors"]}
     assert specs["layers.0"] == [["x", "y"], None] and specs["layers.1.0"] == [None, "y"] and specs["whole"] == [None]
+    (tmp_path / "rows.json").write_text('{"mesh": {"axis_names": ["x"], "shape": [8]}, "match": "exact", "rules": {"layers.0": ["x", null]}}')
+    for path in ("c2", "c23"):  # one device's part: its one chunk of eight, whose values are 57,600 bytes, and metadata
+        done = shardwright.copy(tmp_path / path, tmp_path / f"{path}.safetensors", "--include", "layers.0", "--layout", tmp_path / "rows.json", "--rank", 5)
+        assert 5_000 < done["bytes_read"] < 75_000 and done["reread"] == 1, done
+    sixteenth = ("--include", "layers.0", "--mesh", "x=16", "--layout", tmp_path / "rows.json", "--rank", 5, "--dry-run")
+    assert shardwright.copy(tmp_path / "c23", tmp_path / "half.safetensors", *sixteenth)["reread"] == 2  # half of a chunk; raw, 1
+    assert shardwright.copy(tmp_path / "c2", tmp_path / "half.safetensors", *sixteenth)["reread"] == 1
     (tmp_path / "layout.json").write_text('{"mesh": {"axis_names": ["x", "y"], "shape": [2, 4]}, "match": "exact", "rules": {"w": [["x", "y"]], "v": [null, "y"]}}')
     on_devices(1, 'sw.save(at + "/plain.safetensors", {"w": WHOLE["w"], "v": WHOLE["w"]})', tmp_path)
     shardwright.copy(tmp_path / "plain.safetensors", tmp_path / "laid", "--to", "orbax", "--layout", tmp_path / "layout.json")
