@@ -1,7 +1,13 @@
 /// The program: parses, runs one verb, prints what went wrong, and ends with the exit code of the table.
+#include <unistd.h>
+
 #include <clocale>
 #include <csignal>
+#include <cstdlib>
+#include <exception>
+#include <new>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cli/help.h"
@@ -24,6 +30,24 @@ Error explained(Error error) {
   return error;
 }
 
+Error out_of_memory() {
+  return fail(Code::kResourceExhausted, "the system has no more memory for this process")
+      .with_hint("look at `ulimit -v`, and at what else runs; what is unfinished is cleaned up by the next run");
+}
+
+/// Of a thread that has no one to tell: still an error and an exit code, no core dump.
+[[noreturn]] void end_of_thread() {
+  try {
+    if (auto thrown = std::current_exception()) std::rethrow_exception(thrown);
+  } catch (const std::bad_alloc&) {
+    constexpr std::string_view kText = "shardwright: error: the system has no more memory for this process\n";
+    (void)!write(STDERR_FILENO, kText.data(), kText.size());
+    _exit(error_row(Code::kResourceExhausted).exit_code);
+  } catch (...) {
+  }
+  std::abort();
+}
+
 int run(const std::vector<std::string>& words) {
   Result<Parsed> parsed = parse_command_line(words);
   Output output(parsed.ok() ? parsed->output : guess_output_options(words));
@@ -36,7 +60,11 @@ int run(const std::vector<std::string>& words) {
     output.write(parsed->command ? command_help(*parsed->command) : general_help());
   } else {
     Invocation invocation{parsed->command, std::move(parsed->arguments), output, parsed->job};
-    code = parsed->command->run(invocation);
+    try {
+      code = parsed->command->run(invocation);
+    } catch (const std::bad_alloc&) {
+      code = out_of_memory();
+    }
   }
   Status closed = output.close();
   if (output.broken()) {  // `| head`: end as every other program in the pipe does
@@ -55,6 +83,7 @@ int run(const std::vector<std::string>& words) {
 
 int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);
+  std::set_terminate(shardwright::cli::end_of_thread);
   std::setlocale(LC_CTYPE, "");
   return shardwright::cli::run(std::vector<std::string>(argv + (argc > 0), argv + argc));
 }

@@ -1,6 +1,8 @@
 """Every JSON output has exactly the documented fields, in order, with the documented types."""
 
 import json
+import os
+import resource
 
 import pytest
 
@@ -229,3 +231,12 @@ def test_error(run, line, code, exit_code):
     error = parse(done.stderr)
     check(error, ERROR)
     assert (error["type"], error["code"], error["exit_code"], done.returncode) == ("error", code, exit_code, exit_code)
+
+
+def test_out_of_memory_is_an_error(shardwright, tmp_path):
+    """The system gives the program less than it asks for: an error with its code, no abort."""
+    (tmp_path / "manifest.ocdbt").touch()
+    os.truncate(tmp_path / "manifest.ocdbt", 900 << 20)
+    done = shardwright.run("ocdbt", "ls", tmp_path, "--json", code=8,
+                           preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (700 << 20, 700 << 20)))
+    assert "no more memory" in done.stdout + done.stderr

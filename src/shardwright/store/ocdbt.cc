@@ -9,6 +9,9 @@
 namespace shardwright {
 namespace {
 
+/// At most 65,536 versions of some 100 bytes, and the files they lie in.
+constexpr uint64_t kMaxManifest = 64 * MiB;
+
 /// "manifest." and the generation as 16 lowercase hex digits.
 bool is_numbered(std::string_view name) {
   constexpr std::string_view kStart = "manifest.";
@@ -30,7 +33,7 @@ Status OcdbtDatabase::read_manifest() {
   manifest_key_ = directory_ + std::string(kOcdbtManifest);
   auto parse = [&]() -> Result<OcdbtManifest> {
     SHARDWRIGHT_ASSIGN(Bytes bytes, read_object(base_, manifest_key_, options_.max_metadata_bytes));
-    auto manifest = parse_ocdbt_manifest(bytes, options_.max_metadata_bytes);
+    auto manifest = parse_ocdbt_manifest(bytes, std::min(options_.max_metadata_bytes, kMaxManifest));
     if (!manifest.ok()) return std::move(manifest.error()).at_path(base_.describe(manifest_key_));
     return manifest;
   };
@@ -90,7 +93,7 @@ Status OcdbtDatabase::add_versions(const OcdbtVersionBranch& branch, const Ocdbt
                                    std::optional<std::pair<OcdbtVersion, OcdbtFile>>* wanted) const {
   Place place{files[branch.node.file], branch.node};
   SHARDWRIGHT_ASSIGN(Bytes bytes, read_range(place));
-  auto node = parse_ocdbt_version_node(bytes, place.file.base, options_.max_metadata_bytes);
+  auto node = parse_ocdbt_version_node(bytes, place.file.base, node_limit());
   if (!node.ok()) return at(place, std::move(node.error()));
   auto wrong = [&](const char* what) {
     return at(place, fail(Code::kCorrupt, std::string("OCDBT version node: ") + what));
@@ -152,9 +155,17 @@ Result<Bytes> OcdbtDatabase::read_range(const Place& place) const {
   return bytes;
 }
 
-Result<std::shared_ptr<const OcdbtNode>> OcdbtDatabase::read_node(const Step& step) const {
+uint64_t OcdbtDatabase::node_limit() const {
+  // Keys, entries and ranges take up to four times what TensorStore reckons for them.
+  constexpr uint64_t kAlways = 128 * MiB;
+  return std::min(options_.max_metadata_bytes,
+                  std::max(kAlways, checked_mul(4, manifest_.config.max_node_bytes).value_or(kUnknown)));
+}
+
+Result<std::shared_ptr<const OcdbtNode>> OcdbtDatabase::read_node(const Step& step, uint64_t held) const {
   SHARDWRIGHT_ASSIGN(Bytes bytes, read_range(step.place));
-  auto node = parse_ocdbt_node(bytes, step.place.file.base, options_.max_metadata_bytes);
+  uint64_t left = options_.max_metadata_bytes - std::min(held, options_.max_metadata_bytes);
+  auto node = parse_ocdbt_node(bytes, step.place.file.base, std::min(left, node_limit()));
   if (!node.ok()) return at(step.place, std::move(node.error()));
   auto wrong = [&](const char* what) {
     return at(step.place, fail(Code::kCorrupt, std::string("OCDBT node: ") + what));
@@ -205,14 +216,15 @@ std::optional<OcdbtDatabase::Step> OcdbtDatabase::root() const {
 
 /// Depth first; a tree is at most as high as its versions may say (64), each level one step of recursion. A node that is referred to twice
 /// would make a tree as large as one likes, so `seen` keeps their places.
-Status OcdbtDatabase::walk(const Step& step, std::set<std::pair<std::string, uint64_t>>& seen,
+Status OcdbtDatabase::walk(const Step& step, uint64_t held, std::set<std::pair<std::string, uint64_t>>& seen,
                            const std::function<Status(const Step&, const OcdbtNode&)>& visit) const {
   if (!seen.emplace(step.place.file.path(), step.place.range.offset).second)
     return at(step.place, fail(Code::kCorrupt, "OCDBT node: it is referred to twice"));
-  SHARDWRIGHT_ASSIGN(auto node, read_node(step));
+  SHARDWRIGHT_ASSIGN(auto node, read_node(step, held));
   SHARDWRIGHT_TRY(visit(step, *node));
   if (step.height == 0) return {};
-  for (const auto& entry : node->entries()) SHARDWRIGHT_TRY(walk(child_of(step, *node, entry), seen, visit));
+  held += node->memory_bytes();
+  for (const auto& entry : node->entries()) SHARDWRIGHT_TRY(walk(child_of(step, *node, entry), held, seen, visit));
   return {};
 }
 
@@ -220,7 +232,7 @@ Status OcdbtDatabase::for_each_node(const std::function<Status(const NodeVisit&)
   auto top = root();
   if (!top) return {};
   std::set<std::pair<std::string, uint64_t>> seen;
-  return walk(*top, seen, [&](const Step& step, const OcdbtNode& node) -> Status {
+  return walk(*top, 0, seen, [&](const Step& step, const OcdbtNode& node) -> Status {
     SHARDWRIGHT_ASSIGN(auto file, key_of(step.place.file));
     return visit({file, step.prefix, step.place.range, node});
   });
@@ -232,7 +244,7 @@ Status OcdbtDatabase::for_each(const std::function<Status(const OcdbtValue&)>& v
   std::string key, before;
   bool any = false;
   std::set<std::pair<std::string, uint64_t>> seen;
-  return walk(*top, seen, [&](const Step& step, const OcdbtNode& node) -> Status {
+  return walk(*top, 0, seen, [&](const Step& step, const OcdbtNode& node) -> Status {
     if (step.height > 0) return {};
     std::vector<std::string> files;
     for (const auto& file : node.files()) {

@@ -27,7 +27,7 @@ struct OcdbtValue {
 };
 
 struct OcdbtOptions {
-  uint64_t max_metadata_bytes = GiB;     ///< of one manifest or node, decoded
+  uint64_t max_metadata_bytes = GiB;     ///< of a manifest, or of the nodes of one path of the tree, in memory
   uint64_t cache_bytes = 64 * MiB;       ///< of nodes kept for find(); walks keep only their own path
   std::optional<uint64_t> generation{};  ///< an older commit instead of the newest
 };
@@ -81,10 +81,13 @@ class OcdbtDatabase {
                       std::optional<std::pair<OcdbtVersion, OcdbtFile>>* wanted) const;
   Result<std::string> key_of(const OcdbtFile& file) const;
   Result<Bytes> read_range(const Place& place) const;
-  Result<std::shared_ptr<const OcdbtNode>> read_node(const Step& step) const;
+  /// held: bytes of the nodes above that are kept meanwhile.
+  Result<std::shared_ptr<const OcdbtNode>> read_node(const Step& step, uint64_t held = 0) const;
+  /// Of one node or manifest in memory: TensorStore cuts nodes by the size that the configuration names.
+  uint64_t node_limit() const;
   Result<std::shared_ptr<const OcdbtNode>> cached_node(const Step& step) const;
   static Step child_of(const Step& parent, const OcdbtNode& node, const OcdbtNode::Entry& entry);
-  Status walk(const Step& step, std::set<std::pair<std::string, uint64_t>>& seen,
+  Status walk(const Step& step, uint64_t held, std::set<std::pair<std::string, uint64_t>>& seen,
               const std::function<Status(const Step&, const OcdbtNode&)>& visit) const;
   std::optional<Step> root() const;
   Error at(const Place& place, Error error) const;

@@ -22,6 +22,7 @@ Error named(const char* what, Error error) {
 /// Paths share prefixes: a path is so much of the one before, and a suffix. No two have bases that differ within what they share.
 OcdbtFiles read_files(OcdbtCursor& in, const std::string& transitive) {
   uint64_t count = in.count(2);
+  if (count > kMaxEntries) in.refuse("its table has more files than any");
   auto prefixes = in.varints(count > 0 ? count - 1 : 0), suffixes = in.varints(count), bases = in.varints(count);
   OcdbtFiles files;
   std::string path;
@@ -34,6 +35,7 @@ OcdbtFiles read_files(OcdbtCursor& in, const std::string& transitive) {
     path.resize(prefix);
     path += text_of(in.raw(suffixes[i]));
     if (transitive.size() + path.size() > kMaxPath) in.refuse("a path is too long");
+    in.charge(sizeof(OcdbtFile) + transitive.size() + path.size());
     if (bases[i] > path.size()) in.refuse("a path is shorter than its base");
     if (in.ok()) files.push_back({transitive + path.substr(0, bases[i]), path.substr(bases[i])});
   }
@@ -71,6 +73,7 @@ OcdbtConfig read_config(OcdbtCursor& in) {
 /// Generations grow, and no more versions stand in a leaf than its arity allows for its last one.
 std::vector<OcdbtVersion> read_versions(OcdbtCursor& in, const OcdbtFiles& files, uint8_t arity_log2) {
   uint64_t count = in.count(16);
+  in.charge(count * sizeof(OcdbtVersion));
   auto generations = in.varints(count);
   View heights = in.raw(count);
   auto file = in.varints(count), offset = in.varints(count), length = in.varints(count);
@@ -101,6 +104,7 @@ std::vector<OcdbtVersion> read_versions(OcdbtCursor& in, const OcdbtFiles& files
 std::vector<OcdbtVersionBranch> read_branches(OcdbtCursor& in, const OcdbtFiles& files, bool with_heights,
                                               uint8_t height) {
   uint64_t count = in.count(13);
+  in.charge(count * sizeof(OcdbtVersionBranch));
   auto generations = in.varints(count), file = in.varints(count), offset = in.varints(count),
        length = in.varints(count);
   auto versions = in.varints(count);
@@ -125,7 +129,7 @@ std::vector<OcdbtVersionBranch> read_branches(OcdbtCursor& in, const OcdbtFiles&
 
 Result<OcdbtManifest> parse_ocdbt_manifest(View bytes, uint64_t max_bytes) {
   SHARDWRIGHT_ASSIGN(Bytes body, open_ocdbt_frame(bytes, OcdbtMagic::kManifest, max_bytes));
-  OcdbtCursor in(body);
+  OcdbtCursor in(body, max_bytes);
   OcdbtManifest out;
   out.config = read_config(in);
   if (in.ok() && !out.config.numbered) {
@@ -142,7 +146,7 @@ Result<OcdbtManifest> parse_ocdbt_manifest(View bytes, uint64_t max_bytes) {
 
 Result<OcdbtVersionNode> parse_ocdbt_version_node(View bytes, const std::string& transitive, uint64_t max_bytes) {
   SHARDWRIGHT_ASSIGN(Bytes body, open_ocdbt_frame(bytes, OcdbtMagic::kVersionNode, max_bytes));
-  OcdbtCursor in(body);
+  OcdbtCursor in(body, max_bytes);
   OcdbtVersionNode out;
   out.arity_log2 = in.byte();
   out.height = in.byte();
@@ -168,7 +172,8 @@ uint64_t OcdbtNode::memory_bytes() const {
 class OcdbtNodeParser {
  public:
   /// The cursor's view outlives the move: a vector's bytes stay where they are.
-  OcdbtNodeParser(Bytes body, const std::string& transitive) : in_(body), transitive_(transitive) {
+  OcdbtNodeParser(Bytes body, const std::string& transitive, uint64_t max_bytes)
+      : in_(body, max_bytes), transitive_(transitive) {
     node_.body_ = std::move(body);
   }
 
@@ -195,7 +200,7 @@ class OcdbtNodeParser {
     auto prefixes = in_.varints(count > 0 ? count - 1 : 0), suffixes = in_.varints(count);
     auto shared = in_.varints(node_.height_ > 0 ? count : 0);
     std::string key;
-    uint64_t total = 0;
+    in_.charge(count * sizeof(OcdbtNode::Entry));
     node_.entries_.reserve(in_.ok() ? count : 0);
     for (uint64_t i = 0; i < count && in_.ok(); ++i) {
       uint64_t prefix = i == 0 ? 0 : prefixes[i - 1];
@@ -209,9 +214,7 @@ class OcdbtNodeParser {
       if (i > 0 && next <= key) in_.refuse("keys are not in order");
       if (node_.height_ > 0 && shared[i] > next.size()) in_.refuse("a child shares more than its key has");
       key = std::move(next);
-      // A small node can spell out 65,535 bytes a key.
-      total += key.size();
-      if (total > 64 * (MiB + node_.body_.size())) in_.refuse("its keys are too long together");
+      in_.charge(key.size());  // a small node can spell out 65,535 bytes a key
       OcdbtNode::Entry entry{node_.keys_.size(), static_cast<uint32_t>(key.size())};
       if (node_.height_ > 0) entry.shared_bytes = static_cast<uint32_t>(shared[i]);
       node_.entries_.push_back(entry);
@@ -264,7 +267,7 @@ class OcdbtNodeParser {
 
 Result<OcdbtNode> parse_ocdbt_node(View bytes, const std::string& transitive, uint64_t max_bytes) {
   SHARDWRIGHT_ASSIGN(Bytes body, open_ocdbt_frame(bytes, OcdbtMagic::kNode, max_bytes));
-  return OcdbtNodeParser(std::move(body), transitive).parse();
+  return OcdbtNodeParser(std::move(body), transitive, max_bytes).parse();
 }
 
 }  // namespace shardwright

@@ -76,7 +76,7 @@ struct OcdbtManifest {
   std::vector<OcdbtVersionBranch> branches;
 };
 /// Errors, here and below: kCorrupt with the offset in `bytes`; kUnsupported for newer versions and unknown compressions;
-/// kResourceExhausted past max_bytes once decoded.
+/// kResourceExhausted past max_bytes, decoded, with all that is made of it.
 Result<OcdbtManifest> parse_ocdbt_manifest(View bytes, uint64_t max_bytes = GiB);
 
 struct OcdbtVersionNode {

@@ -2,13 +2,18 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "shardwright/base/checksum.h"
+#include "shardwright/base/text.h"
 #include "shardwright/base/zstd.h"
 
 namespace shardwright::detail {
 namespace {
 
 constexpr size_t kHeadBytes = 12, kSumBytes = 4, kLeastFrame = 16;
+/// Trees of 100,000 equal arrays, whose values lie in the nodes, shrink to a 500th at most; a frame of zeros to a 30,000th.
+constexpr uint64_t kMostShrunk = 2048, kAlwaysDecoded = 16 * MiB;
 
 uint32_t load_be32(View bytes) { return __builtin_bswap32(load_le<uint32_t>(bytes)); }
 
@@ -50,7 +55,9 @@ Result<Bytes> open_ocdbt_frame(View frame, OcdbtMagic magic, uint64_t max_bytes)
         .with_found(std::to_string(version != 0 ? version : compression));
   View body = frame.subspan(kHeadBytes + cursor.position());
   if (compression == 0) return Bytes(body.begin(), body.end());
-  auto decoded = zstd_decompress(body, max_bytes);
+  auto decoded = zstd_decompress(body, std::min(max_bytes, kAlwaysDecoded + kMostShrunk * frame.size()));
+  if (!decoded.ok() && decoded.error().code == Code::kResourceExhausted)
+    decoded.error().found = fmt::format("more, in {} bytes of the file", frame.size());
   if (!decoded.ok()) decoded.error().message = fmt::format("{}: {}", name_of(magic), decoded.error().message);
   return decoded;
 }
@@ -104,8 +111,16 @@ uint64_t OcdbtCursor::varint() {
   return 0;
 }
 
+void OcdbtCursor::charge(uint64_t bytes) {
+  taken_ = checked_add(taken_, bytes).value_or(kUnknown);
+  if (!ok() || taken_ <= max_bytes_) return;
+  refuse(fmt::format("what it holds takes more than the {} that metadata may take here", format_bytes(max_bytes_)));
+  exhausted_ = true;
+}
+
 std::vector<uint64_t> OcdbtCursor::varints(uint64_t count) {
   if (count > body_.size() - at_) refuse("it ends early");
+  if (ok()) charge(count * sizeof(uint64_t));
   std::vector<uint64_t> out(ok() ? count : 0);
   for (auto& value : out) value = varint();
   if (!ok()) out.clear();
@@ -114,6 +129,7 @@ std::vector<uint64_t> OcdbtCursor::varints(uint64_t count) {
 
 std::vector<uint64_t> OcdbtCursor::numbers(uint64_t count) {
   if (count > (body_.size() - at_) / 8) refuse("it ends early");
+  if (ok()) charge(count * sizeof(uint64_t));
   std::vector<uint64_t> out(ok() ? count : 0);
   for (auto& value : out) value = load_le<uint64_t>(raw(8));
   return out;
@@ -133,7 +149,8 @@ void OcdbtCursor::refuse(std::string what) {
 
 Status OcdbtCursor::status() const {
   if (ok()) return {};
-  return fail(Code::kCorrupt, fmt::format("{}, {} bytes into its body", error_, error_at_));
+  return fail(exhausted_ ? Code::kResourceExhausted : Code::kCorrupt,
+              fmt::format("{}, {} bytes into its body", error_, error_at_));
 }
 
 Status OcdbtCursor::finish() {

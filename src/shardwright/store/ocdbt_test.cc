@@ -7,6 +7,7 @@
 #include <random>
 
 #include "shardwright/base/checksum.h"
+#include "shardwright/store/ocdbt_frame.h"
 #include "shardwright/store/ocdbt_write.h"
 #include "shardwright/store/testing.h"
 
@@ -319,6 +320,36 @@ TEST(Ocdbt, LiesInNodesAreRefused) {
     EXPECT_EQ(parsed.error().code, Code::kCorrupt);
     EXPECT_THAT(parsed.error().message, HasSubstr(what)) << hex;
   }
+}
+
+TEST(Ocdbt, SmallFramesThatClaimMuchAreRefused) {
+  int32_t level = 3;
+  auto code_of = [](auto parsed) { return parsed.ok() ? Code::kInternal : parsed.error().code; };
+  auto zeros = *detail::make_ocdbt_frame(detail::OcdbtMagic::kNode, Bytes(32 * MiB), &level);
+  ASSERT_LT(zeros.size(), 4 * KiB);
+  auto bomb = parse_ocdbt_node(zeros, "");
+  ASSERT_EQ(code_of(bomb), Code::kResourceExhausted);
+  EXPECT_THAT(bomb.error().text(), HasSubstr("bytes of the file"));
+  // 60,000 bytes of a path or a key, and 2,000 more that share them.
+  Bytes names;
+  detail::append_varint(names, 2001);
+  for (int i = 0; i < 2000; ++i) detail::append_varint(names, 60000);
+  detail::append_varint(names, 60000);
+  names.resize(names.size() + 2000);
+  Bytes paths(1), keys(2);
+  paths.insert(paths.end(), names.begin(), names.end());
+  paths.resize(paths.size() + 2001 + 60000);
+  EXPECT_EQ(code_of(parse_ocdbt_node(frame(0x0cdb20de, paths), "", 64 * MiB)), Code::kResourceExhausted);
+  detail::append_varint(keys, 2001);
+  for (uint64_t i = 0; i < 2000; ++i) detail::append_varint(keys, 60000 + i);  // each key the one before and a byte
+  detail::append_varint(keys, 60000);
+  keys.resize(keys.size() + 2000, std::byte{1});
+  keys.resize(keys.size() + 62000, std::byte{'a'});
+  EXPECT_EQ(code_of(parse_ocdbt_node(frame(0x0cdb20de, keys), "", MiB)), Code::kResourceExhausted);
+  // Counts alone: a million entries of nothing.
+  Bytes counted = from_hex("00 00 808040");
+  counted.resize(4 * MiB);
+  EXPECT_EQ(code_of(parse_ocdbt_node(frame(0x0cdb20de, counted), "", 32 * MiB)), Code::kResourceExhausted);
 }
 
 TEST(Ocdbt, ATreeThatRefersToANodeTwiceEnds) {
