@@ -30,10 +30,16 @@ Error no_such_path(const fs::path& path) {
 }
 
 Error unknown_format(Store& store, const std::string& at, const std::string& path, bool directory) {
+  auto keys = store.list("");
+  if (directory && keys.ok() && keys->empty())
+    return fail(Code::kNotFound, "the directory is empty")
+        .at_path(path)
+        .with_expected("model.safetensors, _METADATA (Orbax), manifest.ocdbt, .zgroup or another mark of a checkpoint")
+        .with_hint("a step of a run that is empty was never written: `shardwright steps` says which are whole");
   if (directory)
     return fail(Code::kNotFound, "the directory holds no checkpoint that can be read")
         .at_path(path)
-        .with_expected("model.safetensors, model.safetensors.index.json, or a path to a file")
+        .with_expected("model.safetensors, model.safetensors.index.json, _METADATA (Orbax), or a path to a file")
         .with_hint("name the file itself, e.g. " + (fs::path(path) / "x.weights.json").string() +
                    "; `shardwright formats` lists what can be read");
   Bytes first(64);

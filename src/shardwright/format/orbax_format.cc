@@ -7,6 +7,7 @@
 #include "shardwright/base/text.h"
 #include "shardwright/format/orbax_draft.h"
 #include "shardwright/format/orbax_layout.h"
+#include "shardwright/format/orbax_marks.h"
 #include "shardwright/format/zarr_chunks.h"
 #include "shardwright/store/ocdbt_format.h"
 
@@ -47,8 +48,8 @@ class Opener {
 
   /// nullopt when there is no such file.
   Result<std::optional<std::string>> read_text(const std::string& key) {
-    SHARDWRIGHT_ASSIGN(auto size, store_.size(key));
-    if (!size) return std::optional<std::string>();
+    SHARDWRIGHT_ASSIGN(bool there, has_mark(store_, key));
+    if (!there) return std::optional<std::string>();
     SHARDWRIGHT_ASSIGN(Bytes bytes, read_object(store_, key, options_.max_metadata_bytes));
     return std::optional(std::string(text_of(bytes)));
   }
@@ -67,9 +68,7 @@ class Opener {
       tree = std::move(*parsed);
       // A tree of text alone, as Keras keeps the configuration of a model, says so too, and has none.
       bool arrays = std::ranges::any_of(tree.leaves, &OrbaxLeaf::has_array);
-      if (arrays && tree.use_ocdbt.value_or(false) && !item.ocdbt)
-        return fail(Code::kNotFound, "the database of the checkpoint is missing")
-            .at_path(store_.describe(item.directory + std::string(kOcdbtManifest)));
+      if (arrays && tree.use_ocdbt.value_or(false) && !item.ocdbt) return missing_database(item);
       SHARDWRIGHT_TRY(add_leaves(item, prefix, tree, *values, kept));
     } else {
       SHARDWRIGHT_TRY(add_arrays(prefix, *values));
@@ -113,13 +112,23 @@ class Opener {
         .at_tensor(name);
   }
 
-  /// Without a tree: arrays by their names in storage.
+  Error missing_database(const OrbaxLayout::Item& item) {
+    auto error = fail(Code::kNotFound, "the database of the checkpoint is missing")
+                     .at_path(store_.describe(item.directory + std::string(kOcdbtManifest)));
+    auto keys = store_.list(item.directory);
+    bool parts = keys.ok() && std::ranges::any_of(*keys, [&](const auto& key) {
+                   return std::string_view(key).substr(item.directory.size()).starts_with(kOrbaxProcess);
+                 });
+    return std::move(error).with_hint(parts ? std::string(kMergeHint) : "take the checkpoint from where it is whole");
+  }
+
+  /// Without a tree: arrays by their names in storage. Nothing says then that what is missing was left out, so all of it must be there.
   Status add_arrays(const std::string& prefix, ZarrValues& values) {
     SHARDWRIGHT_ASSIGN(auto keys, values.metadata_keys());
     for (const auto& key : keys) {
       std::string name = zarr_array_path(key);
       SHARDWRIGHT_ASSIGN(auto array, zarr_.read_array(values, name, false));
-      SHARDWRIGHT_TRY(zarr_.add(values, name, prefix + name, *array, /*fill_missing=*/true));
+      SHARDWRIGHT_TRY(zarr_.add(values, name, prefix + name, *array, /*fill_missing=*/false));
     }
     return {};
   }

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "shardwright/base/text.h"
+#include "shardwright/format/orbax_marks.h"
 #include "shardwright/format/zarr_values.h"
 #include "shardwright/store/ocdbt_format.h"
 
@@ -24,6 +25,7 @@ std::map<std::string, OrbaxLayout::Item> items_in(const std::vector<std::string>
     auto slash = key.find('/');
     if (slash == key.npos) continue;
     std::string name = key.substr(0, slash);
+    if (name.starts_with(kOrbaxProcess)) continue;
     auto rest = std::string_view(key).substr(slash + 1);
     bool tree = rest == kOrbaxTree, ocdbt = rest == kOcdbtManifest;
     // An item of one array has neither: `checkpoint/.zarray`.
@@ -64,27 +66,24 @@ std::map<uint64_t, std::string> steps_in(const std::vector<std::string>& keys) {
   return steps;
 }
 
-bool is_temporary(std::string_view shown) {
-  // The directory itself, or an item within a step that is being written.
-  for (int part = 0; part < 2 && !shown.empty(); ++part) {
-    while (shown.ends_with('/')) shown.remove_suffix(1);
-    if (last_part(shown).find(kOrbaxTemporary) != shown.npos) return true;
-    auto slash = shown.rfind('/');
-    shown = slash == shown.npos ? "" : shown.substr(0, slash);
-  }
-  return false;
+/// What processes wrote each for itself, before one database was made of it.
+bool has_process_databases(const std::vector<std::string>& keys) {
+  return std::ranges::any_of(keys, [](const auto& key) { return key.starts_with(kOrbaxProcess); });
 }
 
-Error unfinished(Store& store) {
-  return fail(Code::kCorrupt, "an Orbax save that was never finished")
-      .at_path(store.describe(""))
-      .with_hint("take the last finished one; what is here may be cut off anywhere");
-}
-
+/// A broken step is no advice: the newest that opens is named.
 Error directory_of_steps(Store& store, const std::map<uint64_t, std::string>& steps) {
-  return fail(Code::kUnsupported, fmt::format("a directory of {} Orbax steps, not a checkpoint", steps.size()))
-      .at_path(store.describe(""))
-      .with_hint("name a step: the newest is " + store.describe(steps.rbegin()->second));
+  constexpr int kMostOpened = 16;
+  auto error = fail(Code::kUnsupported, fmt::format("a directory of {} Orbax steps, not a checkpoint", steps.size()))
+                   .at_path(store.describe(""));
+  int opened = 0;
+  for (auto step = steps.rbegin(); step != steps.rend() && opened < kMostOpened; ++step, ++opened) {
+    std::string path = store.describe(step->second);
+    auto below = open_file_store(path);
+    if (below.ok() && kOrbax.open(**below, "", {}).ok())
+      return std::move(error).with_hint("name a step: the newest that is whole is " + path);
+  }
+  return std::move(error).with_hint("name a step; the newest are not whole: `shardwright steps` says what they lack");
 }
 
 }  // namespace
@@ -92,11 +91,11 @@ Error directory_of_steps(Store& store, const std::map<uint64_t, std::string>& st
 Confidence sniff_orbax(Store& store, std::string_view at) {
   if (!at.empty()) return Confidence::kNo;
   for (auto mark : {kOrbaxTree, kOrbaxStep, kOrbaxVersion1})
-    if (has_object(store, mark)) return Confidence::kCertain;
+    if (has_mark_of_any_kind(store, mark)) return Confidence::kCertain;
   if (has_object(store, kOcdbtManifest)) return Confidence::kNo;  // zarr
   auto keys = store.list("");
   if (!keys.ok()) return Confidence::kNo;
-  if (!steps_in(*keys).empty()) return Confidence::kName;
+  if (!steps_in(*keys).empty() || has_process_databases(*keys)) return Confidence::kName;
   for (const auto& [name, item] : items_in(*keys))
     if (item.tree || item.ocdbt) return Confidence::kName;
   return Confidence::kNo;
@@ -104,26 +103,37 @@ Confidence sniff_orbax(Store& store, std::string_view at) {
 
 Result<OrbaxLayout> find_orbax_layout(Store& store, const OpenOptions& options) {
   OrbaxLayout layout;
-  if (is_temporary(store.describe(""))) return unfinished(store);
-  if (has_object(store, kOrbaxStep)) {
+  SHARDWRIGHT_TRY(refuse_unfinished_orbax(store));
+  SHARDWRIGHT_ASSIGN(layout.has_step, has_mark(store, kOrbaxStep));
+  if (layout.has_step) {
     SHARDWRIGHT_ASSIGN(Bytes text, read_object(store, kOrbaxStep, options.max_metadata_bytes));
     auto step = parse_orbax_step(text_of(text));
     if (!step.ok()) return std::move(step.error()).at_path(store.describe(kOrbaxStep));
     layout.step = std::move(*step);
-    layout.has_step = true;
-    if (!layout.step.committed && !has_object(store, kOrbaxCommit)) return unfinished(store);
+    if (!layout.step.committed && !has_object(store, kOrbaxCommit)) return unfinished_orbax(store);
   }
-  OrbaxLayout::Item whole{"", "", has_object(store, kOcdbtManifest), has_object(store, kOrbaxTree)};
+  OrbaxLayout::Item whole;
+  SHARDWRIGHT_ASSIGN(whole.ocdbt, has_mark(store, kOcdbtManifest));
+  SHARDWRIGHT_ASSIGN(whole.tree, has_mark(store, kOrbaxTree));
   if (whole.ocdbt || whole.tree) {
     layout.items.push_back(std::move(whole));
     return layout;
   }
   SHARDWRIGHT_ASSIGN(auto keys, store.list(""));
   for (const auto& key : keys)
-    if (first_part(key).find(kOrbaxTemporary) != std::string_view::npos && layout.has_step) return unfinished(store);
+    if (first_part(key).find(kOrbaxTemporary) != std::string_view::npos && layout.has_step)
+      return unfinished_orbax(store);
   if (!layout.has_step)
     if (auto steps = steps_in(keys); !steps.empty()) return directory_of_steps(store, steps);
+  std::set<std::string_view> directories;
+  for (const auto& key : keys)
+    if (key.find('/') != key.npos) directories.insert(first_part(key));
+  for (auto name : directories) SHARDWRIGHT_TRY(has_mark(store, fmt::format("{}/{}", name, kOrbaxTree)));
   auto items = items_in(keys);
+  if (items.empty() && has_process_databases(keys))
+    return fail(Code::kNotFound, "the database of the checkpoint is missing")
+        .at_path(store.describe(kOcdbtManifest))
+        .with_hint(std::string(kMergeHint));
   if (items.empty() && std::ranges::any_of(keys, [](const auto& key) { return is_zarr_metadata_key(key); })) {
     layout.items.push_back({"", "", false, false});  // arrays without a tree, at the root
     return layout;

@@ -23,7 +23,8 @@ struct OrbaxLayout {
 };
 
 /// Errors: kCorrupt for a save that was never finished (by name, or by its metadata and without commit_success.txt); kUnsupported for a directory of
-/// steps, with the newest one that is complete; kNotFound for neither.
+/// steps, with the newest one that is whole; kNotFound for neither, and for databases of processes of which none was made; kCorrupt for a mark that
+/// is no file.
 Result<OrbaxLayout> find_orbax_layout(Store& store, const OpenOptions& options);
 
 /// What find_orbax_layout would look into. Cheap: a few look-ups, and one listing when none of the marks is there.

@@ -126,6 +126,81 @@ TEST(Orbax, WhatIsMissingIsNamed) {
   EXPECT_TRUE(open_at(chunk.path()).ok());
 }
 
+/// Only plain zarr says that what is not stored is the fill value.
+TEST(Orbax, WithoutATreeEveryChunkMustBeThere) {
+  Copy flat("no_ocdbt_zarr2");
+  fs::remove(flat.at("_METADATA"));
+  EXPECT_TRUE(open_at(flat.path()).ok());
+  fs::remove(flat.at("params.dense.kernel/0.0"));
+  auto hole = open_at(flat.path());
+  ASSERT_FALSE(hole.ok());
+  EXPECT_THAT(hole.error().path, HasSubstr("params.dense.kernel/0.0"));
+  // One array of it, opened by itself: its checkpoint is told by what lies above.
+  EXPECT_FALSE(open_checkpoint(flat.at("params.dense.kernel")).ok());
+  for (const char* mark : {"_sharding", "array_metadatas", "_CHECKPOINT_METADATA", "commit_success.txt"})
+    fs::remove_all(flat.at(mark));
+  EXPECT_TRUE(open_checkpoint(flat.at("params.dense.kernel")).ok());  // now it is any zarr array
+}
+
+TEST(Orbax, OneProcesssDatabaseNamesTheWhole) {
+  Copy step("multiprocess_2x4");
+  auto item = step.at("1/default");
+  for (const char* part : {"ocdbt.process_0", "ocdbt.process_1"}) {
+    auto opened = open_checkpoint(item + "/" + part);
+    ASSERT_FALSE(opened.ok()) << part;
+    EXPECT_EQ(opened.error().code, Code::kNotFound) << part;
+    EXPECT_THAT(opened.error().hint, HasSubstr("the directory above")) << part;
+  }
+  fs::remove(item + "/manifest.ocdbt");
+  EXPECT_THAT(open_at(item).error().hint, HasSubstr("ocdbt merge"));
+  for (const char* mark : {"_METADATA", "_sharding", "array_metadatas", "commit_success.txt"})
+    fs::remove_all(item + "/" + mark);
+  EXPECT_THAT(open_at(item).error().hint, HasSubstr("ocdbt merge"));
+}
+
+TEST(Orbax, MarksThatAreNoFilesAreErrors) {
+  for (const char* mark : {"_METADATA", "manifest.ocdbt"}) {
+    Copy copy("default_ocdbt_zarr2");
+    fs::remove(copy.at(mark));
+    for (int kind = 0; kind < 3; ++kind) {
+      if (kind == 0) fs::create_symlink("nowhere", copy.at(mark));
+      if (kind == 1) fs::create_symlink(mark, copy.at(mark));
+      if (kind == 2) fs::create_directory(copy.at(mark));
+      auto opened = open_at(copy.path());
+      ASSERT_FALSE(opened.ok()) << mark << kind;
+      EXPECT_EQ(opened.error().path, copy.at(mark)) << opened.error().text();
+      fs::remove(copy.at(mark));
+    }
+  }
+  Copy item("manager");
+  fs::remove(item.at("20/state/_METADATA"));
+  fs::create_symlink("nowhere", item.at("20/state/_METADATA"));
+  EXPECT_EQ(open_at(item.at("20")).error().path, item.at("20/state/_METADATA"));
+  // The newest step that opens is the advice.
+  EXPECT_THAT(open_at(item.path()).error().hint, HasSubstr("is whole is " + item.at("10")));
+}
+
+TEST(Orbax, UnfinishedSavesAreKnownByTheirRealNames) {
+  Copy copy("default_ocdbt_zarr2");
+  auto temporary = copy.path() + ".orbax-checkpoint-tmp";
+  fs::rename(copy.path(), temporary);
+  fs::create_directory_symlink(temporary, copy.path());
+  auto before = fs::current_path();
+  fs::current_path(temporary);
+  EXPECT_THAT(open_at(".").error().message, HasSubstr("never finished"));
+  fs::current_path(before);
+  EXPECT_THAT(open_at(copy.path()).error().message, HasSubstr("never finished"));
+  EXPECT_THAT(open_checkpoint(copy.path() + "/ocdbt.process_0").error().message, HasSubstr("never finished"));
+}
+
+TEST(Orbax, AnEmptyDirectoryIsSaidToBeEmpty) {
+  TemporaryDirectory directory;
+  auto opened = open_checkpoint(directory.path());
+  ASSERT_FALSE(opened.ok());
+  EXPECT_THAT(opened.error().message, HasSubstr("empty"));
+  EXPECT_THAT(opened.error().expected, HasSubstr("Orbax"));
+}
+
 TEST(Orbax, ATreeOfTextNeedsNoDatabase) {
   testing_support::TemporaryDirectory directory;
   write_file(directory.at("_METADATA"),

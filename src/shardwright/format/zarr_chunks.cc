@@ -10,7 +10,7 @@
 namespace shardwright {
 namespace {
 
-constexpr uint64_t kEntryBytes = 16, kSumBytes = 4, kMissing = ~uint64_t{0};
+constexpr uint64_t kEntryBytes = 16, kSumBytes = 4, kMissing = ~uint64_t{0}, kFewPlaces = 256;
 
 /// A path that ends in '/' gets no second one, as in TensorStore.
 std::string below(std::string_view path, std::string_view key) {
@@ -30,6 +30,13 @@ std::vector<int64_t> grid_of(std::span<const int64_t> shape, std::span<const int
   std::vector<int64_t> counts;
   for (size_t d = 0; d < shape.size(); ++d) counts.push_back(shape[d] / chunk[d] + (shape[d] % chunk[d] != 0));
   return counts;
+}
+
+/// Of a box of chunks, what lies within the array.
+Box clipped_box(const ZarrArray& array, std::span<const int64_t> start, std::span<const int64_t> extent) {
+  Box box{{start.begin(), start.end()}, {extent.begin(), extent.end()}};
+  for (size_t d = 0; d < start.size(); ++d) box.extent[d] = std::min(extent[d], array.shape[d] - start[d]);
+  return box;
 }
 
 /// Strides of a whole chunk whose dimensions lie in `order`; C order when that is empty.
@@ -82,46 +89,97 @@ Result<ObjectId> ZarrCatalog::object_of(const std::string& key) {
   return last_object_ = known->second;
 }
 
-Status ZarrCatalog::add(ZarrValues& values, std::string_view path, std::string_view name, const ZarrArray& array,
+Status ZarrCatalog::add(ZarrValues& values, std::string_view path, std::string_view name, const ZarrArray& given,
                         bool fill_missing) {
+  // Only the index tells of a chunk that is not there.
+  ZarrArray array = given;
+  if (fill_missing) array.look_into_shards();
   SHARDWRIGHT_ASSIGN(auto id, builder_.add_tensor(name, array.dtype, array.shape));
   (void)id;
   if (element_count(array.shape) == 0) return builder_.add_flat(builder_.add_literal({}), array.dtype);
   auto counts = grid_of(array.shape, array.chunk);
-  auto cells = element_count(counts);
-  if (!cells) return charge(kUnknown / 2);
-  SHARDWRIGHT_TRY(charge(*cells));
-  std::vector<Chunk> shards;
+  Adding adding{values, path, name, array, fill_missing, std::move(counts)};
+  uint64_t cells = element_count(adding.counts).value_or(kUnknown);
+  auto status = [&]() -> Status {
+    if (!fill_missing || cells <= kFewPlaces) return add_all(adding);
+    SHARDWRIGHT_ASSIGN(auto keys, values.keys_below(path));
+    std::vector<uint64_t> stored;
+    for (const auto& key : keys)
+      if (auto index = array.index_of(key, adding.counts)) stored.push_back(*index);
+    if (stored.size() >= cells / 4) return add_all(adding);
+    if (array.separator != '/' || values.lists_directories()) return add_sparse(adding, std::move(stored));
+    if (cells <= limits_.max_looked_for) return add_all(adding);
+    return fail(Code::kUnsupported, "zarr array of few chunks, in directories, and more places than are looked into")
+        .at_path(values.describe(path))
+        .with_found(fmt::format("{} places", format_count(cells)))
+        .with_expected(fmt::format("at most {}", format_count(limits_.max_looked_for)));
+  }();
+  if (status.ok()) status = add_shards(values, path, array, adding.shards, fill_missing);
+  if (!status.ok() && status.error().tensor.empty()) return std::move(status.error()).at_tensor(std::string(name));
+  return status;
+}
+
+/// Looks into every place of the grid.
+Status ZarrCatalog::add_all(Adding& adding) {
+  const auto& array = adding.array;
+  SHARDWRIGHT_TRY(charge(element_count(adding.counts).value_or(kUnknown / 2)));
   std::vector<Box> missing;
   uint64_t there = 0;
-  std::vector<int64_t> index(counts.size()), start(counts.size());
+  std::vector<int64_t> index(adding.counts.size()), start(adding.counts.size());
   do {
     for (size_t d = 0; d < index.size(); ++d) start[d] = index[d] * array.chunk[d];
-    std::string key = below(path, array.key_of(index));
-    SHARDWRIGHT_ASSIGN(auto value, values.find(key));
-    if (!value && !fill_missing)
+    std::string key = below(adding.path, array.key_of(index));
+    SHARDWRIGHT_ASSIGN(auto value, adding.values.find(key));
+    if (!value && !adding.fill_missing)
       return fail(Code::kNotFound, "a chunk of the array is missing")
-          .at_path(values.describe(key))
-          .at_tensor(std::string(name))
+          .at_path(adding.values.describe(key))
           .with_hint("it was never written, or is gone; nothing says that it is zeros");
-    if (!value) {
-      Box box{start, array.chunk};
-      for (size_t d = 0; d < start.size(); ++d) box.extent[d] = std::min(array.chunk[d], array.shape[d] - start[d]);
-      missing.push_back(std::move(box));
+    if (value) {
+      ++there;
+      SHARDWRIGHT_TRY(add_stored(adding, start, std::move(*value)));
       continue;
     }
-    ++there;
-    if (!array.inner.empty()) {
-      shards.push_back({start, std::move(*value)});
-      continue;
-    }
-    auto status = add_chunk(array, start, array.chunk, *value);
-    if (!status.ok()) return std::move(status.error()).at_tensor(std::string(name));
-  } while (next_index(index, counts));
+    missing.push_back(clipped_box(array, start, array.chunk));
+  } while (next_index(index, adding.counts));
   if (there == 0) return add_fill(array, Box::whole(array.shape));
   for (const auto& box : missing) SHARDWRIGHT_TRY(add_fill(array, box));
-  auto status = add_shards(values, path, array, shards, fill_missing);
-  if (!status.ok()) return std::move(status.error()).at_tensor(std::string(name));
+  return {};
+}
+
+/// What is stored, and between two of them the few boxes that are not. stored: places in C order of the grid.
+Status ZarrCatalog::add_sparse(Adding& adding, std::vector<uint64_t> stored) {
+  const auto& array = adding.array;
+  if (stored.empty()) return add_fill(array, Box::whole(array.shape));
+  std::sort(stored.begin(), stored.end());
+  Box grid = Box::whole(adding.counts);
+  stored.push_back(grid.elements());
+  uint64_t next = 0;
+  for (uint64_t place : stored) {
+    for (const auto& gap : boxes_of_range(grid, next, place - next)) {
+      SHARDWRIGHT_TRY(charge(1));
+      std::vector<int64_t> start = gap.start, extent = gap.extent;
+      for (size_t d = 0; d < start.size(); ++d) {
+        start[d] *= array.chunk[d];
+        extent[d] *= array.chunk[d];  // at most the shape and one chunk: within 2^57
+      }
+      SHARDWRIGHT_TRY(add_fill(array, clipped_box(array, start, extent)));
+    }
+    next = place + 1;
+    if (place == stored.back()) break;
+    SHARDWRIGHT_TRY(charge(1));
+    std::vector<int64_t> index = boxes_of_range(grid, place, 1).front().start, start = index;
+    for (size_t d = 0; d < start.size(); ++d) start[d] *= array.chunk[d];
+    std::string key = below(adding.path, array.key_of(index));
+    SHARDWRIGHT_ASSIGN(auto value, adding.values.find(key));
+    if (!value) return fail(Code::kAborted, "a chunk went away").at_path(adding.values.describe(key));
+    SHARDWRIGHT_TRY(add_stored(adding, start, std::move(*value)));
+  }
+  return {};
+}
+
+Status ZarrCatalog::add_stored(Adding& adding, std::span<const int64_t> start, ZarrValue value) {
+  if (adding.array.inner.empty()) return add_chunk(adding.array, start, adding.array.chunk, value);
+  adding.shards.push_back({{start.begin(), start.end()}, std::move(value)});
   return {};
 }
 
@@ -195,18 +253,25 @@ Status ZarrCatalog::add_shards(ZarrValues& values, std::string_view path, const 
     }
     if (!ops.empty()) SHARDWRIGHT_TRY(store_.read(ops));
     for (size_t i = 0; i < part.size(); ++i)
-      SHARDWRIGHT_TRY(add_shard(array, part[i], View(indexes).subspan(i * index_bytes, index_bytes), fill_missing,
-                                values.describe(path)));
+      SHARDWRIGHT_TRY(
+          add_shard(array, part[i], View(indexes).subspan(i * index_bytes, index_bytes), fill_missing,
+                    part[i].value.is_inline ? values.describe(path) : store_.describe(part[i].value.object)));
   }
   return {};
 }
 
 Status ZarrCatalog::add_shard(const ZarrArray& array, const Chunk& shard, View index, bool fill_missing,
                               const std::string& shown) {
+  uint64_t index_at = shard.value.offset + (array.index_first ? 0 : shard.value.length - index.size());
   if (array.index_has_sum) {
     View entries = index.first(index.size() - kSumBytes);
-    if (crc32c(entries) != load_le<uint32_t>(index.last(kSumBytes)))
-      return fail(Code::kCorrupt, "CRC-32C of a shard's index is wrong").at_path(shown);
+    auto stored = load_le<uint32_t>(index.last(kSumBytes)), computed = crc32c(entries);
+    if (computed != stored)
+      return fail(Code::kCorrupt, "CRC-32C of a shard's index is wrong")
+          .at_path(shown)
+          .at_offset(index_at)
+          .with_found(fmt::format("{:08x}", stored))
+          .with_expected(fmt::format("{:08x}", computed));
   }
   auto counts = grid_of(array.chunk, array.inner);
   std::vector<int64_t> at(counts.size()), start(counts.size());
@@ -228,7 +293,11 @@ Status ZarrCatalog::add_shard(const ZarrArray& array, const Chunk& shard, View i
       continue;
     }
     if (offset > shard.value.length || bytes > shard.value.length - offset)
-      return fail(Code::kCorrupt, "a shard's index names bytes beyond it").at_path(shown);
+      return fail(Code::kCorrupt, "a shard's index names bytes beyond it")
+          .at_path(shown)
+          .at_offset(index_at + next - kEntryBytes)
+          .with_found(fmt::format("{} bytes at {}", bytes, offset))
+          .with_expected(fmt::format("within {} bytes", shard.value.length));
     ZarrValue value = shard.value;
     value.offset += offset;
     value.length = bytes;

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "shardwright/format/format.h"
+#include "shardwright/format/orbax_marks.h"
 #include "shardwright/format/zarr_chunks.h"
 #include "shardwright/store/ocdbt_format.h"
 
@@ -15,18 +16,28 @@ Confidence sniff(Store& store, std::string_view at) {
   return has_object(store, kOcdbtManifest) ? Confidence::kMagic : Confidence::kNo;
 }
 
+/// Says where the rest is, when one process's part of a checkpoint was opened by itself.
+Error of_part(Store& store, Error error) {
+  if (error.code != Code::kNotFound || !is_process_database(store)) return error;
+  error.hint =
+      "this is what one process wrote of an Orbax checkpoint: open the directory above it. " + std::string(kMergeHint);
+  return error;
+}
+
 Result<Catalog> open(Store& store, std::string_view, const OpenOptions& options) {
+  SHARDWRIGHT_TRY(refuse_unfinished_orbax(store));
   CatalogBuilder builder;
   ZarrCatalog::Limits limits;
   limits.max_metadata_bytes = options.max_metadata_bytes;
   ZarrCatalog zarr(store, builder, limits);
-  bool ocdbt = has_object(store, kOcdbtManifest);
+  SHARDWRIGHT_ASSIGN(bool ocdbt, has_mark(store, kOcdbtManifest));
   std::unique_ptr<ZarrValues> values;
   if (ocdbt) {
     SHARDWRIGHT_ASSIGN(values, zarr_values_in_ocdbt(store, "", options.max_metadata_bytes));
   } else {
     values = zarr_values_in_files(store, "");
   }
+  bool fill_missing = !values->made_by_orbax() && !is_made_by_orbax(store);
   SHARDWRIGHT_ASSIGN(auto keys, values->metadata_keys());
   std::string before;
   for (const auto& key : keys) {
@@ -36,9 +47,12 @@ Result<Catalog> open(Store& store, std::string_view, const OpenOptions& options)
     if (!array.ok() && array.error().message == kZarrNoArray) continue;
     if (!array.ok()) return std::move(array.error());
     std::string name = path.empty() ? "array" : path;
-    SHARDWRIGHT_TRY(zarr.add(*values, path, name, **array, /*fill_missing=*/true));
+    auto added = zarr.add(*values, path, name, **array, fill_missing);
+    if (!added.ok()) return of_part(store, std::move(added.error()));
     before = path;
   }
+  if (builder.size() == 0 && is_process_database(store))
+    return of_part(store, fail(Code::kNotFound, "no array has its metadata here").at_path(store.describe("")));
   if (ocdbt) builder.tie_equal_extents();
   std::vector<std::string> members(keys.begin(), keys.end());
   if (ocdbt) members.assign(1, std::string(kOcdbtManifest));

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <numeric>
 
 #include "shardwright/base/text.h"
@@ -94,7 +95,10 @@ class CodecList {
   Status add_bytes(const Json& settings) {
     if (has_bytes_) return corrupt("two codecs make bytes of the chunk");
     has_bytes_ = true;
-    bool big = settings.is_object() && json_member(settings, "endian") == "big";
+    const Json& endian = settings.is_object() ? json_member(settings, "endian") : settings;
+    bool big = endian == "big";
+    if (settings.is_object() && settings.contains("endian") && !big && endian != "little")
+      return corrupt("'endian' is neither little nor big").with_found(endian.dump());
     array_.big_endian = big && dtype_row(array_.dtype).block_bytes > 1;
     return {};
   }
@@ -146,6 +150,19 @@ class CodecList {
   bool has_bytes_ = false, sharded_ = false;
 };
 
+/// What a reader does not know it may pass over only where the writer says so.
+Status check_members(const Json& json) {
+  constexpr std::string_view kKnown[] = {"zarr_format",         "node_type",  "shape",  "data_type",  "chunk_grid",
+                                         "chunk_key_encoding",  "fill_value", "codecs", "attributes", "dimension_names",
+                                         "storage_transformers"};
+  for (const auto& [name, value] : json.items()) {
+    if (std::ranges::find(kKnown, name) != std::end(kKnown)) continue;
+    if (!value.is_object() || json_member(value, "must_understand") != false)
+      return fail(Code::kUnsupported, "zarr array with a member that must be understood").with_found(json_quote(name));
+  }
+  return {};
+}
+
 Status parse_chunk_keys(ZarrArray& array, const Json& encoding) {
   std::string name = encoding.is_object() && json_member(encoding, "name").is_string()
                          ? json_member(encoding, "name").get<std::string>()
@@ -166,6 +183,12 @@ Status parse_chunk_keys(ZarrArray& array, const Json& encoding) {
 
 }  // namespace
 
+void ZarrArray::look_into_shards() {
+  if (chain.empty() || chain.back().name != "sharding_indexed") return;
+  chain.pop_back();
+  inner = chunk;
+}
+
 uint64_t ZarrArray::chunk_elements() const { return element_count(inner.empty() ? chunk : inner).value_or(kUnknown); }
 
 std::string ZarrArray::key_of(std::span<const int64_t> index) const {
@@ -178,15 +201,37 @@ std::string ZarrArray::key_of(std::span<const int64_t> index) const {
   return key;
 }
 
+std::optional<uint64_t> ZarrArray::index_of(std::string_view key, std::span<const int64_t> counts) const {
+  std::vector<int64_t> index(counts.size());
+  const char *at = key.data(), *end = at + key.size();
+  if (!counts.empty()) {
+    if (!key.starts_with(key_prefix)) return std::nullopt;
+    at += key_prefix.size();
+  }
+  uint64_t linear = 0;
+  for (size_t d = 0; d < counts.size(); ++d) {
+    if (d > 0 && (at == end || *at++ != separator)) return std::nullopt;
+    auto [after, problem] = std::from_chars(at, end, index[d]);
+    if (problem != std::errc() || index[d] < 0 || index[d] >= counts[d]) return std::nullopt;
+    at = after;
+    linear = linear * static_cast<uint64_t>(counts[d]) + static_cast<uint64_t>(index[d]);
+  }
+  return key_of(index) == key ? std::optional(linear) : std::nullopt;  // not "01"
+}
+
 Result<ZarrArray> parse_zarr2_array(std::string_view text) {
   SHARDWRIGHT_ASSIGN(Json json, parse_object(text, 2));
   ZarrArray array;
   SHARDWRIGHT_ASSIGN(array.shape, parse_zarr_extents(json_member(json, "shape"), 0, "shape"));
-  SHARDWRIGHT_ASSIGN(array.chunk, parse_zarr_extents(json_member(json, "chunks"), 1, "chunks"));
+  // zarr-python gives what has no elements chunks of none.
+  bool none = element_count(array.shape) == 0;
+  SHARDWRIGHT_ASSIGN(array.chunk, parse_zarr_extents(json_member(json, "chunks"), none ? 0 : 1, "chunks"));
+  for (auto& extent : array.chunk) extent = std::max<int64_t>(extent, 1);
   const Json& type = json_member(json, "dtype");
   if (!type.is_string()) return fail(Code::kUnsupported, "zarr array of records").with_found(type.dump());
   SHARDWRIGHT_TRY(set_zarr_type(array, type.get_ref<const std::string&>()));
   SHARDWRIGHT_TRY(check_chunk(array, array.chunk, "'chunks'"));
+  if (!json.contains("fill_value")) return corrupt("'fill_value' is missing");
   SHARDWRIGHT_TRY(set_zarr_fill(array, json_member(json, "fill_value")));
   array.key_of_scalar = "0";
   const Json& separator = json_member(json, "dimension_separator");
@@ -215,6 +260,7 @@ Result<ZarrArray> parse_zarr2_array(std::string_view text) {
 Result<ZarrArray> parse_zarr3_array(std::string_view text) {
   SHARDWRIGHT_ASSIGN(Json json, parse_object(text, 3));
   if (json_member(json, "node_type") != "array") return fail(Code::kCorrupt, std::string(kZarrNoArray));
+  SHARDWRIGHT_TRY(check_members(json));
   ZarrArray array;
   array.zarr3 = true;
   SHARDWRIGHT_ASSIGN(array.shape, parse_zarr_extents(json_member(json, "shape"), 0, "shape"));
@@ -233,6 +279,7 @@ Result<ZarrArray> parse_zarr3_array(std::string_view text) {
   if (transformers.is_array() && !transformers.empty())
     return fail(Code::kUnsupported, "zarr array with storage transformers").with_found(transformers.dump());
   SHARDWRIGHT_TRY(CodecList(array, array.chunk).parse(json_member(json, "codecs")));
+  if (json_member(json, "fill_value").is_null()) return corrupt("'fill_value' is missing or null");
   SHARDWRIGHT_TRY(set_zarr_fill(array, json_member(json, "fill_value")));
   return array;
 }

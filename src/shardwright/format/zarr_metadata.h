@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -34,9 +35,14 @@ struct ZarrArray {
   char separator = '.';
   bool index_first = false, index_has_sum = true;  ///< shards: where their index lies, and whether a CRC-32C follows it
 
+  /// A shard of one chunk is a codec, which takes nothing but that chunk and its index; this makes it one whose index is read beforehand: other
+  /// bytes may lie in it, and the chunk may be missing.
+  void look_into_shards();
   uint64_t chunk_elements() const;  ///< of one encoded chunk: `inner` where there is one
   /// Where a chunk lies below the array: "0.1", "c/0/1".
   std::string key_of(std::span<const int64_t> index) const;
+  /// The way back: which chunk of a grid a key holds, in C order; nullopt for keys that are none.
+  std::optional<uint64_t> index_of(std::string_view key, std::span<const int64_t> counts) const;
 };
 
 /// The message of parse_zarr3_array for a node that is a group.

@@ -3,7 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "shardwright/base/checksum.h"
 #include "shardwright/format/zarr_chunks.h"
+#include "shardwright/store/ocdbt_write.h"
 #include "shardwright/store/testing.h"
 
 namespace shardwright {
@@ -113,15 +115,32 @@ TEST(ZarrMetadata, FillValues) {
   };
   EXPECT_EQ(load_le<float>(fill("<f4", 1.5)->fill), 1.5f);
   EXPECT_EQ(load_le<uint32_t>(fill("<f4", "NaN")->fill) & 0x7fc00000u, 0x7fc00000u);
-  EXPECT_EQ(load_le<uint32_t>(fill("<f4", "0x7fc00001")->fill), 0x7fc00001u);
+  // Text is a number in zarr 2, and bits in zarr 3, where it begins with 0x.
+  EXPECT_EQ(load_le<float>(fill("<f4", "0x7fc00001")->fill), 2143289344.0f);
+  EXPECT_EQ(load_le<float>(fill("<f4", "1.5")->fill), 1.5f);
+  auto bits = parse_zarr3_array(zarr3(json_of(R"(["bytes"])"), {{"fill_value", "0x7fc00001"}}));
+  EXPECT_EQ(load_le<uint32_t>(bits->fill), 0x7fc00001u);
+  EXPECT_EQ(load_le<uint64_t>(fill("<u8", 1e19)->fill), 10000000000000000000ull);
+  EXPECT_EQ(load_le<int64_t>(fill("<i8", -0x1p63)->fill), INT64_MIN);
   EXPECT_EQ(load_le<uint16_t>(fill("bfloat16", 1.0)->fill), 0x3f80);
   EXPECT_EQ(load_le<int64_t>(fill("<i8", -5)->fill), -5);
   EXPECT_EQ(load_le<uint64_t>(fill("<u8", 18446744073709551615ull)->fill), ~0ull);
   EXPECT_EQ(load_le<uint16_t>(fill(">u2", 1)->fill), 0x0100);
   EXPECT_EQ(fill("|b1", true)->fill[0], std::byte{1});
   EXPECT_EQ(load_le<float>(View(fill("<c8", {1.0, 2.0})->fill).subspan(4)), 2.0f);
-  for (const auto& [dtype, value] : std::vector<std::pair<const char*, Json>>{
-           {"|u1", 256}, {"|u1", -1}, {"|i1", -129}, {"<i4", 1.5}, {"<f4", "x"}, {"|b1", 2}, {"<i4", "NaN"}})
+  for (const auto& [dtype, value] : std::vector<std::pair<const char*, Json>>{{"|u1", 256},
+                                                                              {"|u1", -1},
+                                                                              {"|i1", -129},
+                                                                              {"<i4", 1.5},
+                                                                              {"<f4", "x"},
+                                                                              {"<f4", ""},
+                                                                              {"<f4", " 1"},
+                                                                              {"|b1", 2},
+                                                                              {"<i4", "NaN"},
+                                                                              {"<u8", 0x1p64},
+                                                                              {"<i8", 0x1p63},
+                                                                              {"<u8", -1.0},
+                                                                              {"<c8", 1.5}})
     EXPECT_EQ(fill(dtype, value).error().code, Code::kCorrupt) << dtype << value.dump();
 }
 
@@ -135,16 +154,31 @@ TEST(ZarrMetadata, LiesAreRefused) {
                           {{"compressor", {{"level", 1}}}},
                           {{"dimension_separator", "-"}},
                           {{"filters", 5}},
+                          {{"filters", json_of(R"([{"id":"shuffle","elementsize":"4"}])")}},
+                          {{"filters", json_of(R"([{"id":"shuffle","elementsize":null}])")}},
                           {{"shape", "16"}}};
   for (const Json& change : changes)
     EXPECT_EQ(parse_zarr2_array(zarr2(change)).error().code, Code::kCorrupt) << change.dump();
   EXPECT_EQ(parse_zarr2_array(zarr2({{"zarr_format", 3}})).error().code, Code::kUnsupported);
   EXPECT_EQ(parse_zarr2_array(zarr2({{"compressor", {{"id", "lzma"}}}})).error().code, Code::kUnsupported);
   EXPECT_EQ(parse_zarr2_array("[]").error().code, Code::kCorrupt);
+  EXPECT_EQ(parse_zarr2_array(zarr2({{"dtype", "|f4"}})).error().code, Code::kUnsupported);
+  Json unfilled = json_of(zarr2());
+  unfilled.erase("fill_value");
+  EXPECT_EQ(parse_zarr2_array(unfilled.dump()).error().code, Code::kCorrupt);
+  auto raw = json_of(R"(["bytes"])");
+  EXPECT_EQ(parse_zarr3_array(zarr3(raw, {{"fill_value", nullptr}})).error().code, Code::kCorrupt);
+  EXPECT_EQ(parse_zarr3_array(zarr3(raw, {{"extra", 1}})).error().code, Code::kUnsupported);
+  EXPECT_EQ(parse_zarr3_array(zarr3(raw, {{"extra", {{"must_understand", true}}}})).error().found, "\"extra\"");
+  EXPECT_TRUE(
+      parse_zarr3_array(zarr3(raw, {{"extra", {{"must_understand", false}}}, {"attributes", {{"a", 1}}}})).ok());
+  EXPECT_TRUE(parse_zarr2_array(zarr2({{"shape", {0}}, {"chunks", {0}}})).ok());
   for (
       const char* codecs :
       {"[]", R"(["zstd","bytes"])", R"(["bytes","bytes"])",
        R"([{"name":"transpose","configuration":{"order":[0,0]}},"bytes"])",
+       R"([{"name":"bytes","configuration":{"endian":"middle"}}])",
+       R"([{"name":"bytes","configuration":{"endian":null}}])",
        R"([{"name":"sharding_indexed","configuration":{"chunk_shape":[3,2],"codecs":["bytes"],"index_codecs":["bytes"]}}])"})
     EXPECT_EQ(parse_zarr3_array(zarr3(json_of(codecs))).error().code, Code::kCorrupt) << codecs;
   EXPECT_EQ(parse_zarr3_array(zarr3(json_of(R"(["bytes"])"), {{"node_type", "group"}})).error().message, kZarrNoArray);
@@ -167,6 +201,26 @@ TEST(ZarrMetadata, WritesWhatItReads) {
   EXPECT_EQ(
       zarr_array_text(shape, chunk, "<f4", {false, true, 1}),
       R"({"chunks":[8,2],"compressor":{"id":"zstd","level":1},"dimension_separator":".","dtype":"<f4","fill_value":null,"filters":null,"order":"C","shape":[16,8],"zarr_format":2})");
+}
+
+TEST(ZarrValues, ADatabaseOfMoreKeysThanFitIsRefused) {
+  OcdbtConfig config;
+  config.max_node_bytes = 1000;
+  OcdbtTreeBuilder builder(config, {"", "d/n"});
+  for (int i = 1000; i < 3000; ++i) ASSERT_TRUE(builder.add(std::to_string(i) + "/.zarray", Bytes(20)).ok());
+  auto version = *builder.finish();
+  version.generation = 1;
+  auto store = open_memory_store();
+  auto transaction = *store->begin("");
+  ASSERT_TRUE(write_object(*transaction, "d/n", builder.nodes()).ok());
+  auto manifest = *make_ocdbt_manifest(config, version, {"", "d/n"});
+  ASSERT_TRUE(write_object(*transaction, "manifest.ocdbt", manifest).ok());
+  ASSERT_TRUE(transaction->commit({{"d/n", "manifest.ocdbt"}}).ok());
+  EXPECT_TRUE(zarr_values_in_ocdbt(*store, "", MiB).ok());
+  auto refused = zarr_values_in_ocdbt(*store, "", 100 * KiB);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().code, Code::kResourceExhausted);
+  EXPECT_THAT(refused.error().found, HasSubstr("keys and more"));
 }
 
 /// An array in a memory store as a catalogue.
@@ -210,6 +264,35 @@ TEST(ZarrChunks, MissingChunksByTheStatedRule) {
   EXPECT_EQ(none->piece_count(0), 1u);
 }
 
+TEST(ZarrChunks, PlacesWithoutChunksCostNothing) {
+  auto array_of = [](std::vector<int64_t> shape, std::vector<int64_t> chunks, const char* separator = ".") {
+    return *parse_zarr2_array(zarr2({{"shape", shape},
+                                     {"chunks", chunks},
+                                     {"compressor", nullptr},
+                                     {"dtype", "|u1"},
+                                     {"dimension_separator", separator}}));
+  };
+  std::vector<int64_t> two(24, 2), one(24, 1);
+  auto none = Built().build(array_of(two, one), {{"a/x", {}}, {"b/0", {}}}, true);
+  ASSERT_TRUE(none.ok()) << none.error().text();
+  EXPECT_EQ(none->piece_count(0), 1u);
+  // Two chunks of a million, the last one clipped; keys that are no chunks are passed over.
+  std::map<std::string, Bytes> files = {{"a/3.5", Bytes(6)}, {"a/999.999", Bytes(6)}, {"a/1000.0", {}}, {"a/03.6", {}}};
+  auto few = Built().build(array_of({1999, 3000}, {2, 3}), files, true);
+  ASSERT_TRUE(few.ok()) << few.error().text();
+  uint64_t elements = 0;
+  for (const auto& piece : few->pieces(0)) elements += piece.box.elements();
+  EXPECT_EQ(elements, 1999u * 3000);
+  ASSERT_EQ(few->piece_count(0), 7u);  // two boxes before the first chunk, three between them
+  EXPECT_EQ(few->pieces(0)[2].box, (Box{{6, 15}, {2, 3}}));
+  EXPECT_EQ(few->pieces(0)[6].box, (Box{{1998, 2997}, {1, 3}}));
+  EXPECT_EQ(few->pieces(0)[6].place.site, Place::kExtent);
+  // In directories a link could hide what is there: refused instead of taken for missing.
+  auto nested = Built().build(array_of({2000, 3000}, {2, 3}, "/"), {{"a/3/5", Bytes(6)}}, true);
+  ASSERT_FALSE(nested.ok());
+  EXPECT_THAT(nested.error().found, HasSubstr("1,000,000"));
+}
+
 TEST(ZarrChunks, EdgesAndLengths) {
   auto array =
       *parse_zarr2_array(zarr2({{"shape", {3, 3}}, {"chunks", {2, 2}}, {"compressor", nullptr}, {"dtype", "|u1"}}));
@@ -223,7 +306,7 @@ TEST(ZarrChunks, EdgesAndLengths) {
   files["a/1.1"].pop_back();
   EXPECT_EQ(Built().build(array, files, false).error().code, Code::kCorrupt);
   auto huge = *parse_zarr2_array(zarr2({{"shape", {1 << 20, 3}}, {"chunks", {1, 1}}}));
-  EXPECT_EQ(Built().build(huge, files, true).error().code, Code::kUnsupported);
+  EXPECT_EQ(Built().build(huge, files, false).error().code, Code::kUnsupported);
 }
 
 TEST(ZarrChunks, ShardsOfSeveralChunks) {
@@ -249,6 +332,37 @@ TEST(ZarrChunks, ShardsOfSeveralChunks) {
   EXPECT_EQ(Built().build(array, {{"a/c/0", shard({{35, 2}, {0, 2}})}}, true).error().code, Code::kCorrupt);
   EXPECT_EQ(Built().build(array, {{"a/c/0", shard({{0, 3}, {0, 2}})}}, true).error().code, Code::kCorrupt);
   EXPECT_EQ(Built().build(array, {{"a/c/0", Bytes(31)}}, true).error().code, Code::kCorrupt);
+}
+
+/// As a codec where all must be stored, by its index where chunks may be missing, or lie anywhere in the shard.
+TEST(ZarrChunks, ShardsOfOneChunk) {
+  auto array = *parse_zarr3_array(zarr3(
+      json_of(
+          R"([{"name":"sharding_indexed","configuration":{"chunk_shape":[4],"codecs":["bytes"],"index_codecs":["bytes","crc32c"]}}])"),
+      {{"shape", {4}},
+       {"data_type", "uint8"},
+       {"fill_value", 9},
+       {"chunk_grid", {{"name", "regular"}, {"configuration", {{"chunk_shape", {4}}}}}}}));
+  auto shard = [](size_t held, uint64_t offset, uint64_t length) {
+    Bytes bytes(held), index;
+    append_le(index, offset), append_le(index, length), append_le(index, crc32c(index));
+    bytes.insert(bytes.end(), index.begin(), index.end());
+    return bytes;
+  };
+  auto gap = Built().build(array, {{"a/c/0", shard(10, 4, 4)}}, true);
+  ASSERT_TRUE(gap.ok()) << gap.error().text();
+  EXPECT_EQ(gap->pieces(0)[0].place.offset, 4u);
+  EXPECT_TRUE(gap->encoding(gap->pieces(0)[0].encoding).chain.empty());
+  auto missing = Built().build(array, {{"a/c/0", shard(0, ~0ull, ~0ull)}}, true);
+  EXPECT_EQ(missing->pieces(0)[0].place.site, Place::kLiteral);
+  auto whole = Built().build(array, {{"a/c/0", shard(4, 0, 4)}}, false);
+  EXPECT_EQ(whole->encoding(whole->pieces(0)[0].encoding).chain.size(), 1u);
+  auto broken = shard(4, 0, 4);
+  broken.back() ^= std::byte{1};
+  auto sum = Built().build(array, {{"a/c/0", broken}}, true);
+  ASSERT_FALSE(sum.ok());
+  EXPECT_THAT(sum.error().path, HasSubstr("a/c/0"));
+  EXPECT_EQ(sum.error().offset, 4u);
 }
 
 }  // namespace

@@ -2,7 +2,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
+#include <cstdlib>
 #include <limits>
 
 #include "shardwright/format/zarr_metadata.h"
@@ -49,8 +51,8 @@ Status put_float(Bytes& out, DType dtype, double value) {
   return convert(DType::kF64, wide, dtype, MutableView(out).subspan(at));
 }
 
-/// A number, one of zarr's words for what JSON has not, or the bits in hex.
-Status put_real(Bytes& out, DType dtype, const Json& value) {
+/// A number, one of zarr's words for what JSON has not, or text: zarr 3 has the bits in hex, zarr 2 any number.
+Status put_real(Bytes& out, DType dtype, const Json& value, bool bits_in_hex) {
   DType real = dtype == DType::kC64 ? DType::kF32 : dtype == DType::kC128 ? DType::kF64 : dtype;
   size_t bytes = dtype_row(real).block_bytes;
   auto bad = [&] { return fail(Code::kCorrupt, "zarr fill value does not fit its type").with_found(value.dump()); };
@@ -60,6 +62,13 @@ Status put_real(Bytes& out, DType dtype, const Json& value) {
   if (text == "NaN") return put_float(out, real, std::numeric_limits<double>::quiet_NaN());
   if (text == "Infinity") return put_float(out, real, HUGE_VAL);
   if (text == "-Infinity") return put_float(out, real, -HUGE_VAL);
+  if (!bits_in_hex) {  // zarr 2: a number as text, "0x1p3" too
+    char* end = nullptr;
+    double number = std::strtod(text.c_str(), &end);
+    bool whole =
+        !text.empty() && end == text.c_str() + text.size() && !std::isspace(static_cast<unsigned char>(text[0]));
+    return whole ? put_float(out, real, number) : bad();
+  }
   if (!text.starts_with("0x") || text.size() != 2 + 2 * bytes) return bad();
   uint64_t bits = 0;
   for (char c : text.substr(2)) {
@@ -86,10 +95,11 @@ Status put_integer(Bytes& out, const ZarrArray& array, const Json& value) {
   } else if (value.is_number_integer()) {
     bits = static_cast<uint64_t>(value.get<int64_t>());
     negative = value.get<int64_t>() < 0;
-  } else if (value.is_number_float() && std::abs(value.get<double>()) < 9e15 &&
+  } else if (value.is_number_float() && value.get<double>() >= -0x1p63 && value.get<double>() < 0x1p64 &&
              std::floor(value.get<double>()) == value.get<double>()) {
-    bits = static_cast<uint64_t>(value.get<int64_t>());
-    negative = value.get<double>() < 0;
+    double number = value.get<double>();
+    negative = number < 0;
+    bits = negative ? static_cast<uint64_t>(static_cast<int64_t>(number)) : static_cast<uint64_t>(number);
   } else {
     return bad();
   }
@@ -132,6 +142,7 @@ Status set_zarr_type(ZarrArray& array, std::string_view name) {
     auto row = std::ranges::find_if(kNumpyTypes, [&](const NumpyType& type) { return type.code == name.substr(1); });
     if (row == std::end(kNumpyTypes)) return unknown_type(name);
     array.dtype = row->dtype;
+    if (name[0] == '|' && dtype_row(row->dtype).block_bytes > 1) return unknown_type(name);  // which order?
     array.big_endian = name[0] == '>' && dtype_row(row->dtype).block_bytes > 1;
     return {};
   }
@@ -151,14 +162,11 @@ Status set_zarr_fill(ZarrArray& array, const Json& value) {
     return {};
   }
   switch (row.kind) {
-    case Kind::kFloat: SHARDWRIGHT_TRY(put_real(array.fill, array.dtype, value)); break;
+    case Kind::kFloat: SHARDWRIGHT_TRY(put_real(array.fill, array.dtype, value, array.zarr3)); break;
     case Kind::kComplex:
-      if (value.is_array() && value.size() == 2) {
-        for (const auto& part : value) SHARDWRIGHT_TRY(put_real(array.fill, array.dtype, part));
-      } else {
-        SHARDWRIGHT_TRY(put_real(array.fill, array.dtype, value));
-        array.fill.resize(row.block_bytes);
-      }
+      if (!value.is_array() || value.size() != 2)
+        return fail(Code::kCorrupt, "zarr fill value does not fit its type").with_found(value.dump());
+      for (const auto& part : value) SHARDWRIGHT_TRY(put_real(array.fill, array.dtype, part, array.zarr3));
       break;
     default: SHARDWRIGHT_TRY(put_integer(array.fill, array, value));
   }
@@ -174,7 +182,12 @@ Result<CodecSpec> parse_zarr_codec(std::string_view name, const Json& settings, 
   if (name == "lz4" || name == "crc32c") return CodecSpec{std::string(name)};
   if (name == "blosc")
     return CodecSpec{"blosc", BloscParameters{.element_bytes = static_cast<uint32_t>(element_bytes)}.pack()};
-  if (name == "shuffle") return CodecSpec{"shuffle", static_cast<uint64_t>(setting(settings, "elementsize", 4))};
+  if (name == "shuffle") {
+    if (settings.is_object() && settings.contains("elementsize") && !settings["elementsize"].is_number_integer())
+      return fail(Code::kCorrupt, "zarr array: 'elementsize' of a shuffle is no number")
+          .with_found(settings["elementsize"].dump());
+    return CodecSpec{"shuffle", static_cast<uint64_t>(setting(settings, "elementsize", 4))};
+  }
   if (name == "fletcher32") return CodecSpec{"fletcher32"};
   return fail(Code::kUnsupported, "zarr array with a codec that is not known here")
       .with_found("'" + std::string(name) + "'");

@@ -1,5 +1,7 @@
 #include "shardwright/format/zarr_values.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <unordered_map>
 
@@ -29,6 +31,14 @@ class FileValues : public ZarrValues {
       if (is_zarr_metadata_key(key)) out.push_back(key.substr(directory_.size()));
     return out;
   }
+  Result<std::vector<std::string>> keys_below(std::string_view path) override {
+    std::string below = directory_ + (path.empty() ? "" : std::string(path) + "/");
+    if (!below.empty() && !is_safe_relative_path(below.substr(0, below.size() - 1))) return std::vector<std::string>();
+    SHARDWRIGHT_ASSIGN(auto keys, store_.list(below));
+    for (auto& key : keys) key.erase(0, below.size());
+    return keys;
+  }
+  bool lists_directories() const override { return false; }  // links to directories are not gone into
   std::string describe(std::string_view key) const override { return store_.describe(directory_ + std::string(key)); }
 
  private:
@@ -45,7 +55,10 @@ class OcdbtValues : public ZarrValues {
     OcdbtOptions options;
     options.max_metadata_bytes = max_metadata_bytes;
     SHARDWRIGHT_ASSIGN(auto database, OcdbtDatabase::open(store_, directory_, options));
+    const auto& config = database->manifest().config;
+    made_by_orbax_ = config.max_inline_bytes == 1024 && config.max_node_bytes == 100'000'000;
     return database->for_each([&](const OcdbtValue& value) -> Status {
+      SHARDWRIGHT_TRY(charge(sizeof(Row) + value.key.size() + value.inline_value.size(), max_metadata_bytes));
       Row row{keys_.size(), value.offset, value.length, static_cast<uint32_t>(value.key.size()), kInline};
       if (value.is_inline) {
         row.offset = inline_.size();
@@ -60,8 +73,7 @@ class OcdbtValues : public ZarrValues {
   }
 
   Result<std::optional<ZarrValue>> find(std::string_view key) override {
-    auto row = std::lower_bound(rows_.begin(), rows_.end(), key,
-                                [&](const Row& r, std::string_view k) { return key_of(r) < k; });
+    auto row = lower_bound(key);
     if (row == rows_.end() || key_of(*row) != key) return std::optional<ZarrValue>();
     if (row->file == kInline)
       return std::optional<ZarrValue>({true, View(inline_).subspan(row->offset, row->length), "", 0, row->length});
@@ -74,6 +86,15 @@ class OcdbtValues : public ZarrValues {
       if (is_zarr_metadata_key(key_of(row))) out.emplace_back(key_of(row));
     return out;
   }
+  Result<std::vector<std::string>> keys_below(std::string_view path) override {
+    std::string below = path.empty() ? "" : std::string(path) + "/";
+    std::vector<std::string> out;
+    for (auto row = lower_bound(below); row != rows_.end() && key_of(*row).starts_with(below); ++row)
+      out.emplace_back(key_of(*row).substr(below.size()));
+    return out;
+  }
+  bool lists_directories() const override { return true; }
+  bool made_by_orbax() const override { return made_by_orbax_; }
   std::string describe(std::string_view key) const override {
     return store_.describe(directory_ + std::string(kOcdbtManifest)) + "!" +
            (is_utf8(key) ? std::string(key) : json_quote(key));
@@ -81,12 +102,24 @@ class OcdbtValues : public ZarrValues {
 
  private:
   static constexpr uint32_t kInline = ~0u;
+  Status charge(uint64_t bytes, uint64_t most) {
+    taken_ += bytes;
+    if (taken_ <= most) return {};
+    return fail(Code::kResourceExhausted, "an OCDBT database of more keys than can be listed")
+        .at_path(store_.describe(directory_ + std::string(kOcdbtManifest)))
+        .with_found(fmt::format("{} keys and more", format_count(rows_.size())))
+        .with_expected(fmt::format("at most {} of keys and values in nodes", format_bytes(most)));
+  }
   struct Row {
     uint64_t key_offset, offset, length;
     uint32_t key_bytes, file;
   };
   std::string_view key_of(const Row& row) const {
     return std::string_view(keys_).substr(row.key_offset, row.key_bytes);
+  }
+  std::vector<Row>::const_iterator lower_bound(std::string_view key) const {
+    return std::lower_bound(rows_.begin(), rows_.end(), key,
+                            [&](const Row& row, std::string_view wanted) { return key_of(row) < wanted; });
   }
   uint32_t file_index(std::string_view file) {
     if (!files_.empty() && files_[last_] == file) return last_;
@@ -103,6 +136,8 @@ class OcdbtValues : public ZarrValues {
   std::vector<std::string> files_;
   std::unordered_map<std::string, uint32_t> index_;
   uint32_t last_ = 0;
+  uint64_t taken_ = 0;
+  bool made_by_orbax_ = false;
 };
 
 }  // namespace

@@ -27,6 +27,12 @@ class ZarrValues {
   virtual Result<std::optional<ZarrValue>> find(std::string_view key) = 0;
   /// Keys whose last part is one of zarr's metadata names, in order.
   virtual Result<std::vector<std::string>> metadata_keys() = 0;
+  /// Keys below an array, without its path and '/', in no order: for arrays of more places for chunks than one looks into.
+  virtual Result<std::vector<std::string>> keys_below(std::string_view path) = 0;
+  /// False where find() may find in directories below an array what keys_below() leaves out.
+  virtual bool lists_directories() const = 0;
+  /// A database that Orbax made, by its configuration.
+  virtual bool made_by_orbax() const { return false; }
   virtual std::string describe(std::string_view key) const = 0;
 };
 /// Every bytes of a value, at most `cap`.
@@ -34,7 +40,8 @@ Result<Bytes> read_zarr_value(Store& store, const ZarrValue& value, uint64_t cap
 
 /// directory: "" or "dir/".
 std::unique_ptr<ZarrValues> zarr_values_in_files(Store& store, std::string_view directory);
-/// Reads the whole tree: about 60 bytes and the key for each value, and what lies in the nodes.
+/// Reads the whole tree: about 60 bytes and the key for each value, and what lies in the nodes; kResourceExhausted past max_metadata_bytes of
+/// that together.
 Result<std::unique_ptr<ZarrValues>> zarr_values_in_ocdbt(Store& store, std::string_view directory,
                                                          uint64_t max_metadata_bytes);
 
