@@ -13,6 +13,7 @@ namespace shardwright {
 #if defined(__x86_64__)
 
 void stream_copy(std::byte* to, const std::byte* from, size_t bytes) {
+  if (bytes == 0) return;
   constexpr size_t kLine = 64, kWord = sizeof(__m128i);
   size_t at = std::min<size_t>(bytes, -reinterpret_cast<uintptr_t>(to) % kLine);
   std::memcpy(to, from, at);

@@ -24,7 +24,7 @@ struct Held {
 class Run {
  public:
   Run(const Plan& plan, const Ends& ends, const Calls& calls)
-      : plan_(plan), ends_(ends), calls_(calls), budget_(plan.options.memory_bytes) {
+      : plan_(plan), ends_(ends), calls_(watched(calls)), budget_(plan.options.memory_bytes) {
     for (size_t i = 0; i < plan.lanes.size(); ++i) {
       auto& lane = lanes_.emplace_back(TaskCutter(plan, i));
       if (ends.draft != nullptr) lane.writer = std::make_unique<LaneWriter>(plan, plan.lanes[i], ends, calls);
@@ -307,6 +307,25 @@ class Run {
     changed_.notify_all();
   }
 
+  /// One task may call many times (chunks side by side, an encoded chunk): after each the run may be told to stop.
+  Calls watched(Calls calls) {
+    auto go_on = [this]() -> Status {
+      report_progress();
+      return stop_.stop_requested() ? Status(fail(Code::kAborted, "stopped")) : Status();
+    };
+    if (calls.produce)
+      calls.produce = [go_on, made = calls.produce](TensorId id, const Box& box, MutableView into) -> Status {
+        SHARDWRIGHT_TRY(made(id, box, into));
+        return go_on();
+      };
+    if (calls.consume)
+      calls.consume = [go_on, took = calls.consume](TensorId id, const Box& box, View values) -> Status {
+        SHARDWRIGHT_TRY(took(id, box, values));
+        return go_on();
+      };
+    return calls;
+  }
+
   void report_progress() {
     if (!calls_.keep_going) return;
     auto now = std::chrono::steady_clock::now();
@@ -322,7 +341,7 @@ class Run {
 
   const Plan& plan_;
   const Ends& ends_;
-  const Calls& calls_;
+  const Calls calls_;
   MemoryBudget budget_;
   std::mutex picking_;  ///< taken before mutex_
   std::mutex mutex_;    ///< everything below

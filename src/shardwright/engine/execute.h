@@ -9,7 +9,8 @@
 
 namespace shardwright {
 
-/// Run on the thread that called execute(), one at a time. Boxes of one tensor come together, in C order, each once.
+/// Run on the thread that called execute(), one at a time. Boxes of one tensor come together, each once: in C order, or, where the target is in
+/// chunks or pieces, one after the other, each in C order.
 struct Calls {
   /// Fill `into` with the box, C order, source dtype. For kCall pieces of the source.
   std::function<Status(TensorId from, const Box& box, MutableView into)> produce{};

@@ -8,6 +8,7 @@ Status Handover::offer(View slab, const std::stop_token& stop) {
   offered_ = slab;
   changed_.notify_all();
   if (changed_.wait(lock, stop, [&] { return !offered_; })) return {};
+  offered_.reset();  // its memory goes
   return fail(Code::kAborted, "stopped on request");
 }
 

@@ -58,7 +58,9 @@ struct CopyRequest {
 struct CopySummary {
   std::string source, target, format;
   uint64_t tensors = 0, shards = 0, bytes_read = 0, bytes_written = 0, peak_memory_bytes = 0;
-  double seconds = 0, reread = 1;
+  double seconds = 0;
+  double reread =
+      1;  ///< bytes read for each that is needed: more where encoded chunks are read for a part of them, or again
   std::vector<std::pair<std::string, uint64_t>>
       objects;  ///< files written, or to be written, with sizes (kUnknown where late); the index last
   std::vector<std::string> warnings;

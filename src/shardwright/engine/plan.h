@@ -16,8 +16,9 @@ namespace shardwright {
 struct PlanOptions {
   uint64_t memory_bytes = 256 * MiB;  ///< hard budget of execute()
   uint64_t part_bytes = 8 * MiB;      ///< aim for one task; lowered when the budget asks for it
-  int threads = 0;                    ///< workers; 0 = as many as pay (2 to 4)
-  bool checksums = false;             ///< receipts carry CRC-32C
+  int threads =
+      0;  ///< workers; 0 = as many as pay (2 to 4). Chunks side by side (Move::kStream) have a thread each beside them
+  bool checksums = false;  ///< receipts carry CRC-32C
 };
 
 /// What fills one segment of a file, or one tensor in memory: cut into parts when its turn comes (see cut.h).

@@ -146,19 +146,20 @@ class Reader {
     auto size = element_bytes(encoding.stored);
     auto whole = decoded_in_place(plan_, part);
     if (whole.empty() && part.sources.size() == 1 && is_whole_chunk(part, *source.piece, encoding)) whole = stage;
-    if (!whole.empty()) return decode_whole(plan_, *store_, *source.piece, slab, input, whole);
-    return decode_piece(plan_, *store_, *source.piece, slab, input, [&](uint64_t first, View values) -> Result<bool> {
-      bool behind = false;
-      for (const Box& box : boxes_of_range(chunk, first, values.size() / size)) {
-        behind = box.start.size() > 0 && box.start[0] >= source.overlap.start[0] + source.overlap.extent[0];
-        auto wanted = intersect(box, source.overlap);
-        if (!wanted) continue;
-        Strided layout{chunk, c_strides(chunk.extent)};
-        copy_strided(*wanted, layout, values.data() - first * size, {part.box, c_strides(part.box.extent)},
-                     stage.data(), size);
-      }
-      return !behind;
-    });
+    if (!whole.empty()) return decode_whole(plan_, *store_, part.move->from, *source.piece, slab, input, whole);
+    return decode_piece(
+        plan_, *store_, part.move->from, *source.piece, slab, input, [&](uint64_t first, View values) -> Result<bool> {
+          bool behind = false;
+          for (const Box& box : boxes_of_range(chunk, first, values.size() / size)) {
+            behind = box.start.size() > 0 && box.start[0] >= source.overlap.start[0] + source.overlap.extent[0];
+            auto wanted = intersect(box, source.overlap);
+            if (!wanted) continue;
+            Strided layout{chunk, c_strides(chunk.extent)};
+            copy_strided(*wanted, layout, values.data() - first * size, {part.box, c_strides(part.box.extent)},
+                         stage.data(), size);
+          }
+          return !behind;
+        });
   }
 
   const Plan& plan_;
@@ -251,8 +252,9 @@ MutableView decoded_in_place(const Plan& plan, const Part& part) {
   return {first, encoding.decoded_bytes};
 }
 
-Status decode_piece(const Plan& plan, Store& store, const Piece& piece, MutableView slab, MutableView input,
-                    const std::function<Result<bool>(uint64_t first, View values)>& flush, MutableView whole) {
+Status decode_piece(const Plan& plan, Store& store, TensorId tensor, const Piece& piece, MutableView slab,
+                    MutableView input, const std::function<Result<bool>(uint64_t first, View values)>& flush,
+                    MutableView whole) {
   const auto& encoding = plan.from.encoding(piece.encoding);
   bool literal = piece.place.site == Place::kLiteral;
   const std::string key = literal ? "" : plan.from.objects()[piece.place.object].key;
@@ -260,37 +262,47 @@ Status decode_piece(const Plan& plan, Store& store, const Piece& piece, MutableV
   const bool in_place = !whole.empty() && decoder->decode_into(whole);
   // Elements past the last row that the tensor has are padding: decoded (checksums stand at the end) and dropped.
   DecodedRuns runs(slab, element_bytes(encoding.stored), chunk_box(piece).elements(), !encoding.big_endian, flush);
-  auto emit = [&](View bytes) { return in_place ? Status() : runs.add(bytes); };
+  bool theirs = false;  // of flush, which says itself where its error is
+  auto emit = [&](View bytes) -> Status {
+    if (in_place) return {};
+    auto status = runs.add(bytes);
+    theirs = !status.ok();
+    return status;
+  };
+  auto named = [&](Status status) -> Status {
+    if (status.ok() || theirs) return status;
+    return std::move(status.error()).at_tensor(std::string(plan.from.spec(tensor).name));
+  };
   for (uint64_t at = 0; runs.more();) {
     uint64_t take = std::min<uint64_t>(input.size(), piece.place.length - at);
     View encoded = literal ? plan.from.literal(piece.place).subspan(at, take) : View(input).first(take);
     if (!literal) {
       ReadOp op{key, piece.place.offset + at, input.first(take)};
-      SHARDWRIGHT_TRY(store.read({&op, 1}));
+      SHARDWRIGHT_TRY(named(store.read({&op, 1})));
     }
     at += take;
     bool last = at == piece.place.length;
     auto status = decoder->push(encoded, last, emit);
     if (!status.ok()) {
-      if (!literal) {
+      if (!literal && !theirs) {
         status.error().path = store.describe(key);
         status.error().offset = piece.place.offset;
       }
-      return status;
+      return named(std::move(status));
     }
     if (last) return runs.end();
   }
   return {};
 }
 
-Status decode_whole(const Plan& plan, Store& store, const Piece& piece, MutableView slab, MutableView input,
-                    MutableView whole) {
+Status decode_whole(const Plan& plan, Store& store, TensorId tensor, const Piece& piece, MutableView slab,
+                    MutableView input, MutableView whole) {
   auto size = element_bytes(plan.from.encoding(piece.encoding).stored);
   auto copy = [&](uint64_t first, View values) -> Result<bool> {
     std::copy_n(values.data(), values.size(), whole.data() + first * size);
     return true;
   };
-  return decode_piece(plan, store, piece, slab, input, copy, whole);
+  return decode_piece(plan, store, tensor, piece, slab, input, copy, whole);
 }
 
 Status read_parts(const Plan& plan, Store* store, std::span<const Part> parts, MutableView buffer) {

@@ -1,5 +1,6 @@
 #include "shardwright/engine/side_by_side.h"
 
+#include <algorithm>
 #include <deque>
 #include <new>
 #include <system_error>
@@ -14,12 +15,12 @@ namespace {
 /// One chunk, decoded by a thread of its own as far as its values are asked for.
 class Side {
  public:
-  Side(const Plan& plan, Store& store, const Piece& piece, MutableView memory)
+  Side(const Plan& plan, Store& store, TensorId tensor, const Piece& piece, MutableView memory)
       : piece_(piece),
         chunk_(chunk_box(piece)),
         size_(dtype_row(plan.from.encoding(piece.encoding).stored).block_bytes),
-        decoder_([this, &plan, &store, memory](const std::stop_token& stop) {
-          slabs_.end(decode(plan, store, memory, stop));
+        decoder_([this, &plan, &store, tensor, memory](const std::stop_token& stop) {
+          slabs_.end(decode(plan, store, tensor, memory, stop));
         }) {}
 
   /// Copies what the chunk has of these rows. REQUIRES: they follow those asked for before.
@@ -48,9 +49,10 @@ class Side {
   }
 
  private:
-  Status decode(const Plan& plan, Store& store, MutableView memory, const std::stop_token& stop) try {
+  Status decode(const Plan& plan, Store& store, TensorId tensor, MutableView memory, const std::stop_token& stop) try {
+    // Half for encoded bytes, half for what a decoder makes in small blocks.
     auto input = memory.first(memory.size() / 2), slab = memory.subspan(memory.size() / 2);
-    return decode_piece(plan, store, piece_, slab, input, [&](uint64_t, View values) -> Result<bool> {
+    return decode_piece(plan, store, tensor, piece_, slab, input, [&](uint64_t, View values) -> Result<bool> {
       SHARDWRIGHT_TRY(slabs_.offer(values, stop));
       return true;
     });
@@ -80,7 +82,8 @@ Status decode_side_by_side(const Plan& plan, const Part& part, Store& store, Mut
   std::deque<Side> sides;
   try {
     for (const Source& source : part.sources)
-      sides.emplace_back(plan, store, *source.piece, buffer.subspan(source.scratch_at, source.scratch_bytes));
+      sides.emplace_back(plan, store, part.move->from, *source.piece,
+                         buffer.subspan(source.scratch_at, source.scratch_bytes));
   } catch (const std::system_error& error) {
     return fail(Code::kResourceExhausted, std::string("no thread could be started: ") + error.what());
   }

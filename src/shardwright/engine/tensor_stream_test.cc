@@ -125,6 +125,9 @@ TEST(TensorStream, AGridOfChunksIsReadOnce) {
   auto slab = damaged.next();
   while (slab.ok() && !slab->empty()) slab = damaged.next();
   EXPECT_CODE(slab, Code::kCorrupt);
+  EXPECT_EQ(slab.error().tensor, checkpoint.catalog.spec(0).name);
+  TensorStream left(checkpoint, 0, options);
+  EXPECT_OK(left.next());
 }
 
 TEST(TensorStream, MayBeLeftInTheMiddle) {

@@ -103,20 +103,21 @@ Status for_each_decoded(const Plan& plan, const Part& part, Store& store, Mutabl
       SHARDWRIGHT_TRY(take({rows, rows, ready}));
       return done();
     });
-  return decode_piece(plan, store, piece, slab, input, [&](uint64_t first, View values) -> Result<bool> {
-    uint64_t count = values.size() / in_size;
-    if (big_endian) byteswap(slab.first(values.size()), swap_unit_bytes(g.in));
-    if (g.in != g.out) SHARDWRIGHT_TRY(convert(g.in, values, g.out, out.first(count * out_size)));
-    View ready = g.in != g.out ? View(out.first(count * out_size)) : values;
-    for (const Box& box : boxes_of_range(chunk, first, count)) {
-      auto wanted = intersect(box, piece.box);
-      if (!wanted) continue;
-      auto at = static_cast<uint64_t>(held.offset_of(box.start) - static_cast<int64_t>(first)) * out_size;
-      SHARDWRIGHT_TRY(take({box, *wanted, ready.subspan(at, box.elements() * out_size)}));
-    }
-    SHARDWRIGHT_TRY(done());
-    return true;
-  });
+  return decode_piece(
+      plan, store, part.move->from, piece, slab, input, [&](uint64_t first, View values) -> Result<bool> {
+        uint64_t count = values.size() / in_size;
+        if (big_endian) byteswap(slab.first(values.size()), swap_unit_bytes(g.in));
+        if (g.in != g.out) SHARDWRIGHT_TRY(convert(g.in, values, g.out, out.first(count * out_size)));
+        View ready = g.in != g.out ? View(out.first(count * out_size)) : values;
+        for (const Box& box : boxes_of_range(chunk, first, count)) {
+          auto wanted = intersect(box, piece.box);
+          if (!wanted) continue;
+          auto at = static_cast<uint64_t>(held.offset_of(box.start) - static_cast<int64_t>(first)) * out_size;
+          SHARDWRIGHT_TRY(take({box, *wanted, ready.subspan(at, box.elements() * out_size)}));
+        }
+        SHARDWRIGHT_TRY(done());
+        return true;
+      });
 }
 
 }  // namespace
@@ -180,7 +181,7 @@ Status stream_part(const Plan& plan, const Part& part, Store& store, MutableView
   size_t size = dtype_row(part.geometry->out).block_bytes;
   if (auto whole = decoded_in_place(plan, part); !whole.empty()) {
     const Source& source = part.sources.front();
-    return decode_whole(plan, store, *source.piece, buffer.subspan(part.in_at, part.in_bytes),
+    return decode_whole(plan, store, part.move->from, *source.piece, buffer.subspan(part.in_at, part.in_bytes),
                         buffer.subspan(source.scratch_at, source.scratch_bytes), whole);
   }
   auto take = [&](const Decoded& decoded) -> Status {

@@ -30,9 +30,8 @@ Error no_such_path(const fs::path& path) {
 }
 
 Error unknown_format(Store& store, const std::string& at, const std::string& path, bool directory) {
-  auto keys = store.list("");
-  if (directory && keys.ok() && keys->empty())
-    return fail(Code::kNotFound, "the directory is empty")
+  if (auto keys = directory ? store.list("") : std::vector<std::string>{""}; keys.ok() && keys->empty())
+    return fail(Code::kNotFound, "the directory holds no file")
         .at_path(path)
         .with_expected("model.safetensors, _METADATA (Orbax), manifest.ocdbt, .zgroup or another mark of a checkpoint")
         .with_hint("a step of a run that is empty was never written: `shardwright steps` says which are whole");

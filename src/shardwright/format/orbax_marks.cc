@@ -10,11 +10,11 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Stores that are no directories describe what is no path: then it stays as it is, and nothing is above it.
+/// "" for stores that are no directories: they describe what is no path.
 fs::path real_path(Store& store) {
   std::error_code error;
   fs::path shown = store.describe(""), real = fs::canonical(shown, error);
-  if (error) real = shown;
+  if (error) return {};
   return real.has_filename() ? real : real.parent_path();
 }
 

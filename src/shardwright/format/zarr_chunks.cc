@@ -10,12 +10,8 @@
 namespace shardwright {
 namespace {
 
-constexpr uint64_t kEntryBytes = 16, kSumBytes = 4, kMissing = ~uint64_t{0}, kFewPlaces = 256;
-
-/// A path that ends in '/' gets no second one, as in TensorStore.
-std::string below(std::string_view path, std::string_view key) {
-  return std::string(path) + (path.empty() || path.ends_with('/') ? "" : "/") + std::string(key);
-}
+constexpr uint64_t kEntryBytes = 16, kSumBytes = 4, kMissing = ~uint64_t{0},
+                   kFewPlaces = 256;  // fewer are looked into one by one, without a listing
 
 /// Indices of a grid in C order. Starts at the first; false when there is none left.
 bool next_index(std::vector<int64_t>& index, std::span<const int64_t> counts) {
@@ -55,7 +51,7 @@ std::vector<int64_t> chunk_strides(std::span<const int64_t> extent, std::span<co
 
 Result<std::optional<ZarrArray>> ZarrCatalog::read_array(ZarrValues& values, std::string_view path, bool zarr3_first) {
   for (bool zarr3 : {zarr3_first, !zarr3_first}) {
-    std::string key = below(path, zarr3 ? kZarr3Node : kZarr2Array);
+    std::string key = zarr_key(path, zarr3 ? kZarr3Node : kZarr2Array);
     SHARDWRIGHT_ASSIGN(auto found, values.find(key));
     if (!found) continue;
     SHARDWRIGHT_ASSIGN(Bytes text,
@@ -128,7 +124,7 @@ Status ZarrCatalog::add_all(Adding& adding) {
   std::vector<int64_t> index(adding.counts.size()), start(adding.counts.size());
   do {
     for (size_t d = 0; d < index.size(); ++d) start[d] = index[d] * array.chunk[d];
-    std::string key = below(adding.path, array.key_of(index));
+    std::string key = zarr_key(adding.path, array.key_of(index));
     SHARDWRIGHT_ASSIGN(auto value, adding.values.find(key));
     if (!value && !adding.fill_missing)
       return fail(Code::kNotFound, "a chunk of the array is missing")
@@ -169,9 +165,10 @@ Status ZarrCatalog::add_sparse(Adding& adding, std::vector<uint64_t> stored) {
     SHARDWRIGHT_TRY(charge(1));
     std::vector<int64_t> index = boxes_of_range(grid, place, 1).front().start, start = index;
     for (size_t d = 0; d < start.size(); ++d) start[d] *= array.chunk[d];
-    std::string key = below(adding.path, array.key_of(index));
+    std::string key = zarr_key(adding.path, array.key_of(index));
     SHARDWRIGHT_ASSIGN(auto value, adding.values.find(key));
-    if (!value) return fail(Code::kAborted, "a chunk went away").at_path(adding.values.describe(key));
+    if (!value)
+      return fail(Code::kNotFound, "a chunk went away while its array was opened").at_path(adding.values.describe(key));
     SHARDWRIGHT_TRY(add_stored(adding, start, std::move(*value)));
   }
   return {};

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cctype>
+#include <charconv>
 #include <cmath>
 #include <cstdlib>
 #include <limits>
@@ -63,11 +64,16 @@ Status put_real(Bytes& out, DType dtype, const Json& value, bool bits_in_hex) {
   if (text == "Infinity") return put_float(out, real, HUGE_VAL);
   if (text == "-Infinity") return put_float(out, real, -HUGE_VAL);
   if (!bits_in_hex) {  // zarr 2: a number as text, "0x1p3" too
-    char* end = nullptr;
-    double number = std::strtod(text.c_str(), &end);
-    bool whole =
-        !text.empty() && end == text.c_str() + text.size() && !std::isspace(static_cast<unsigned char>(text[0]));
-    return whole ? put_float(out, real, number) : bad();
+    std::string_view digits = text;
+    bool negative = digits.starts_with('-');
+    if (negative) digits.remove_prefix(1);
+    bool hex = digits.starts_with("0x");
+    if (hex) digits.remove_prefix(2);
+    double number = 0;
+    auto format = hex ? std::chars_format::hex : std::chars_format::general;
+    auto [end, problem] = std::from_chars(digits.data(), digits.data() + digits.size(), number, format);
+    bool whole = problem == std::errc() && end == digits.data() + digits.size() && !digits.starts_with('-');
+    return whole ? put_float(out, real, negative ? -number : number) : bad();
   }
   if (!text.starts_with("0x") || text.size() != 2 + 2 * bytes) return bad();
   uint64_t bits = 0;

@@ -32,7 +32,7 @@ class FileValues : public ZarrValues {
     return out;
   }
   Result<std::vector<std::string>> keys_below(std::string_view path) override {
-    std::string below = directory_ + (path.empty() ? "" : std::string(path) + "/");
+    std::string below = directory_ + zarr_key(path, "");
     if (!below.empty() && !is_safe_relative_path(below.substr(0, below.size() - 1))) return std::vector<std::string>();
     SHARDWRIGHT_ASSIGN(auto keys, store_.list(below));
     for (auto& key : keys) key.erase(0, below.size());
@@ -87,7 +87,7 @@ class OcdbtValues : public ZarrValues {
     return out;
   }
   Result<std::vector<std::string>> keys_below(std::string_view path) override {
-    std::string below = path.empty() ? "" : std::string(path) + "/";
+    std::string below = zarr_key(path, "");
     std::vector<std::string> out;
     for (auto row = lower_bound(below); row != rows_.end() && key_of(*row).starts_with(below); ++row)
       out.emplace_back(key_of(*row).substr(below.size()));
@@ -141,6 +141,10 @@ class OcdbtValues : public ZarrValues {
 };
 
 }  // namespace
+
+std::string zarr_key(std::string_view path, std::string_view key) {
+  return std::string(path) + (path.empty() || path.ends_with('/') ? "" : "/") + std::string(key);
+}
 
 bool is_zarr_metadata_key(std::string_view key) {
   auto name = key.substr(key.rfind('/') + 1);

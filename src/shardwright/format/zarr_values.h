@@ -45,6 +45,8 @@ std::unique_ptr<ZarrValues> zarr_values_in_files(Store& store, std::string_view 
 Result<std::unique_ptr<ZarrValues>> zarr_values_in_ocdbt(Store& store, std::string_view directory,
                                                          uint64_t max_metadata_bytes);
 
+/// A key below an array. A path that ends in '/' gets no second one, as in TensorStore.
+std::string zarr_key(std::string_view path, std::string_view key);
 /// True for ".zarray" and "zarr.json", also below an array's name.
 bool is_zarr_metadata_key(std::string_view key);
 /// Path of the array that such a key belongs to; "" for the root.

@@ -45,7 +45,7 @@ Error late(const CheckpointManager::Request& request) {
 
 /// Of this thread, and of those that it begins: the training goes first, by ten to one. Not the last of all: where a machine always has something else to
 /// do a save would never end.
-void step_back() { (void)::nice(10); }
+void step_back() { (void)!::nice(10); }  // on Linux a thread's, not the process's
 
 /// Neither is lost.
 Status both(const Status& before, Status now) {
