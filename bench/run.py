@@ -270,7 +270,8 @@ class Bench:
     def write(self, kept):
         """Both files; returns the table's lines. kept: cases of an earlier run that this one did not time."""
         cases = {name: self.cases.get(name) or kept[name] for name in [*kept, *(c for c in self.cases if c not in kept)]}
-        meta = {"bytes": self.bytes, "machine": platform.processor() or platform.machine(), "cores": os.cpu_count(), "kernel": platform.release()}
+        kernel = ".".join(platform.release().split(".")[:2])
+        meta = {"bytes": self.bytes, "machine": platform.processor() or platform.machine(), "cores": os.cpu_count(), "kernel": kernel}
         with open(RESULTS, "w") as file:
             json.dump({"about": meta, "cases": cases}, file, indent=1)
         head = ("job", "with", "best s", "median s", "GB/s", "peak MiB", "ours / its", "goal", "on")

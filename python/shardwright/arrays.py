@@ -47,14 +47,13 @@ class Sharded:
 
 @dataclass(slots=True)
 class Source:
-    """A tensor to be saved. where: the address of all of it, in C order; or pieces of memory; or its place in a file (path, bytes of the file, offset,
-    bytes to its last element, stored dtype, strides in elements or none); None: `producer` makes it. keep: what owns
-    the memory."""
+    """A tensor to be saved. where: the address of all of it, in C order; or pieces of memory; or its place in a file (path, bytes of the file, version of
+    the file, offset, bytes to its last element, stored dtype, strides in elements or none); None: `producer` makes it. keep: what owns the memory."""
 
     name: str
     dtype: str
     shape: tuple[int, ...]
-    where: int | list[tuple[tuple[int, ...], tuple[int, ...], int, list[int], bool]] | tuple[str, int, int, int, str, list[int]] | None = None
+    where: int | list[tuple[tuple[int, ...], tuple[int, ...], int, list[int], bool]] | tuple[str, int, str, int, int, str, list[int]] | None = None
     producer: Producer | None = None
     spread: bool = False  # other processes have parts of it
     keep: Any = None

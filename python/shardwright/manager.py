@@ -6,7 +6,7 @@
             state = manager.restore(target=state)
         for step in range(0 if start is None else start + 1, steps):
             state, loss = train(state)
-            manager.save(step, state, metrics={"loss": float(loss)}, iterator_state=batches.state())
+            manager.save(step, state, metrics={"loss": float(loss)}, iterator_state=batches.get_state())
 """
 from __future__ import annotations
 
@@ -28,13 +28,11 @@ from datetime import datetime, timezone
 from types import TracebackType
 from typing import Any, Literal
 
-import numpy as np
-
 from . import _core
 from .arrays import Filler, Source
 from .checkpoint import Checkpoint, open as open_checkpoint
 from .dtypes import block_of
-from .errors import CorruptError, Error, InvalidArgumentError, NotFoundError, UnsupportedError
+from .errors import CorruptError, Error, InvalidArgumentError, NotFoundError, UnavailableError, UnsupportedError
 from .facts import METRICS, files_of_iterator, json_text, metadata_text, metrics_of, read_state, states_of_iterators
 from .items import TREE, check_name, files_of_item
 from .jobs import verify as verify_checkpoint
@@ -65,15 +63,17 @@ class StepInfo:
 
     @property
     def new_nbytes(self) -> int:
+        """Of its files those that no other step has, in bytes."""
         return self.nbytes - self.shared_nbytes
 
 
 class CheckpointManager:
     """Steps of a run, in one directory that this job writes alone: <directory>/<step>/ in Orbax's layout. Not thread-safe.
 
-    By several processes: the constructor, save(), restore() without a number, and reached_preemption() are collective: all make the same calls in the
-    same order. Each saves what it holds of the tree, whose names are the same on all; what is not spread (NumPy, PyTorch, scalars) all have alike. Every
-    box is written once, by one of them; one commits when all have written. Nothing else is collective, and pin(), delete() and prune() are for one.
+    By several processes: the constructor, save(), restore() and agreed() without a number, and reached_preemption() are collective: all make the same
+    calls in the same order. Each saves what it holds of the tree, whose names are the same on all; what is not spread (NumPy, PyTorch, scalars) all have
+    alike. Every box is written once, by one of them; one commits when all have written. Nothing else is collective, and pin(), delete() and prune() are
+    for one.
     """
 
     def __init__(self, directory: str | os.PathLike[str], *, format: str = "orbax", item: str = "state", background: bool = True,
@@ -148,6 +148,7 @@ class CheckpointManager:
 
     @property
     def directory(self) -> str:
+        """Of the run, as an absolute path."""
         return self._root
 
     @property
@@ -362,9 +363,11 @@ class CheckpointManager:
         return os.path.join(self._root, self.info(step).name)
 
     def metrics(self, step: int | Literal["latest", "best"] | None = None) -> dict[str, float]:
+        """What save() was given, of a complete step."""
         return self.info(step).metrics
 
     def metadata(self, step: int | Literal["latest", "best"] | None = None) -> dict[str, Any]:
+        """What save() was given, of a complete step."""
         return self.info(step).metadata
 
     def iterator_state(self, step: int | Literal["latest", "best"] | None = None, *, every: bool = False) -> Any:
@@ -433,13 +436,25 @@ class CheckpointManager:
             yield checkpoint, _noted(checkpoint, place if os.path.isdir(place) else os.path.dirname(place))
 
     def agreed(self, step: int | Literal["latest", "best"] | None) -> int | Literal["latest", "best"] | None:
-        """By several processes: the number that process 0 finds for "latest" (or None) and "best". Collective, unless it is given a number."""
-        if self._ranks is None or not (step is None or isinstance(step, str)):
+        """By several processes: the number that process 0 finds for "latest" (or None) and "best". Collective, unless it is given a number.
+        Where process 0 cannot find it, it raises why, and the others UnavailableError."""
+        if not (step is None or step == "latest" or step == "best"):
+            return _step_number(step)
+        if self._ranks is None:
             return step
-        found: int | None = None
+        said: bytes = b""
+        lost: Error | None = None
         if self._ranks.index == 0:
-            found = self.best() if step == "best" else self.latest()
-        chosen = self._ranks.all_gather(b"" if found is None else b"%d" % found)[0]
+            try:
+                found = self.best() if step == "best" else self.latest()
+                said = b"" if found is None else b"%d" % found
+            except Error as error:  # the others wait for this process
+                said, lost = b"!" + str(error).encode(errors="replace"), error
+        chosen = self._ranks.all_gather(said)[0]
+        if lost is not None:
+            raise lost
+        if chosen.startswith(b"!"):
+            raise UnavailableError("process 0 cannot say which step", path=self._root, found=chosen[1:].decode())
         return int(chosen) if chosen else step
 
     # ---- keeping and removing
@@ -449,6 +464,7 @@ class CheckpointManager:
         _core.pin_step(self._root, self.info(step).name, True)
 
     def unpin(self, step: int) -> None:
+        """The rules decide about it again."""
         _core.pin_step(self._root, self.info(step).name, False)
 
     def delete(self, step: int) -> None:
@@ -463,7 +479,8 @@ class CheckpointManager:
         _core.remove_step(self._root, row["name"])
 
     def prune(self, *, older_than: float = 3600, dry_run: bool = False) -> list[str]:
-        """Removes what broken runs left, and branches; says what. older_than: seconds for which nothing may have changed in what has no lock."""
+        """Removes what broken runs left, and branches; says what. older_than: seconds for which nothing may have changed in what has no lock;
+        of a step that was finished once, a minute is enough."""
         self.wait()
         return [f"{name}: {what}" for name, what, _, _ in self._core.prune(older_than, dry_run)]
 
@@ -474,6 +491,7 @@ class CheckpointManager:
         return [info.step for info in self.steps() if info.complete]
 
     def latest_step(self) -> int | None:
+        """latest()."""
         return self.latest()
 
     def best_step(self) -> int | None:
@@ -481,6 +499,7 @@ class CheckpointManager:
         return self.latest() if self._best[0] is None else self.best()
 
     def wait_until_finished(self) -> None:
+        """wait(), for as long as it takes."""
         self.wait()
 
 

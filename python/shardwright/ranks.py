@@ -40,14 +40,17 @@ class Ranks:
 
     @property
     def index(self) -> int:
+        """Which process this is, from 0."""
         return int(self._core.index)
 
     @property
     def count(self) -> int:
+        """Of how many."""
         return int(self._core.count)
 
     @property
     def timeout(self) -> float:
+        """Seconds that a call waits for the others; may be set."""
         return float(self._core.timeout)
 
     @timeout.setter

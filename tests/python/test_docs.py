@@ -18,7 +18,7 @@ def test_everything_public_has_a_contract():
     for name in sw.__all__:
         value = getattr(sw, name)
         assert name in ("Progress", "Tensors", "__version__") or (value.__doc__ or "").strip(), name
-    for cls in (sw.Checkpoint, sw.Tensor):
+    for cls in (sw.Checkpoint, sw.Tensor, sw.CheckpointManager, sw.Ranks):
         for name, value in vars(cls).items():
             plain = callable(value) or isinstance(value, property)
             assert name.startswith("_") or not plain or value.__doc__ or name == "ndim", f"{cls.__name__}.{name}"

@@ -1,5 +1,6 @@
 """shardwright.CheckpointManager: trees that come back as they were, held still meanwhile, and restored into others."""
 import collections
+import contextlib
 import gc
 import os
 
@@ -57,7 +58,11 @@ def test_values_are_held_still(root):
         manager.wait()
         assert (manager.restore(1)["a"] == 1).all() and (manager.restore(2)["a"] == 2).all()
         after_training = min(os.getpriority(os.PRIO_PROCESS, 0) + 10, 19)
-        assert after_training in {os.getpriority(os.PRIO_PROCESS, int(task)) for task in os.listdir("/proc/self/task")}
+        found = set()
+        for task in os.listdir("/proc/self/task"):
+            with contextlib.suppress(ProcessLookupError):  # it has ended meanwhile
+                found.add(os.getpriority(os.PRIO_PROCESS, int(task)))
+        assert after_training in found
 
 
 def test_by_reference_holds_what_lies_there(root):
@@ -84,9 +89,9 @@ def test_what_does_not_fit_the_staging_is_saved_before_save_returns(root):
 def test_producers_and_ties_to_files(root):
     with CheckpointManager(root) as manager:
         manager.save(1, {"p": shardwright.Producer((3,), "float32", whole=lambda: np.full(3, 7, "f4")), "view": np.arange(10)[::3]})
-        swapped = manager.restore(target={"p": np.zeros(3, ">f4"), "view": ...}) if manager.wait() is None else None
-        assert swapped["p"].dtype == ">f4" and swapped["p"].tolist() == [7, 7, 7]
         manager.wait()
+        swapped = manager.restore(target={"p": np.zeros(3, ">f4"), "view": ...})
+        assert swapped["p"].dtype == ">f4" and swapped["p"].tolist() == [7, 7, 7]
         restored = manager.restore()
         assert restored["p"].tolist() == [7, 7, 7] and restored["view"].tolist() == [0, 3, 6, 9]
 
@@ -189,7 +194,7 @@ def test_adam_of_pytorch_goes_on_bit_for_bit(root, target):
 @pytest.mark.parametrize("tree, said", [({"a": {"\udc80": 1}}, "surrogate"), ({"a": ["\udc80"]}, "surrogate"), ({"a": {(1, 2): 1}}, "'a'")])
 def test_trees_that_cannot_be_saved_are_said_with_their_place(root, tree, said):
     with CheckpointManager(root) as manager:
-        with pytest.raises(shardwright.Error, match="in tensor|a") as raised:
+        with pytest.raises(shardwright.Error) as raised:
             manager.save(1, tree)
         assert said in str(raised.value) and "a" in raised.value.tensor
 
@@ -225,7 +230,8 @@ def test_torch(root):
         expected = {name: value.clone() for name, value in model.state_dict().items()}
         with torch.no_grad():
             model.weight.zero_()
-        restored = manager.restore(target=state) if manager.wait() is None else None
+        manager.wait()
+        restored = manager.restore(target=state)
     model.load_state_dict(restored["model"])
     for name, value in model.state_dict().items():
         assert torch.equal(value, expected[name])

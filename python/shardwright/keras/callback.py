@@ -314,7 +314,7 @@ def _random_state_of(manager: CheckpointManager, info: StepInfo) -> Any:
     if name in items:
         return _torch().from_numpy(manager.restore(info.step, item=name)["torch"])
     if any(item.startswith(RANDOM) for item in items):
-        warnings.warn(f"step {info.step} has the random states of another number of processes: they are not restored", stacklevel=4)
+        warnings.warn(f"step {info.step} has the random states of another number of processes: they are not restored", stacklevel=3)
     return None
 
 

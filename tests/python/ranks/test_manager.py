@@ -178,11 +178,18 @@ for step, extra in ((1, {"bad": np.array(["text"])}), (2, {})):
         said.append("saved")
     except sw.Error as error:
         said.append("text" in str(error) or "no type" in str(error))
+# The best by no metric: process 0 says so at once; text that means no step, each by itself.
+for step, kind in (("best", sw.InvalidArgumentError if index == 0 else sw.UnavailableError), ("newest", sw.InvalidArgumentError)):
+    try:
+        manager.restore(step)
+    except sw.Error as error:
+        said.append(type(error) is kind and ("no best_metric" in str(error) or step == "newest"))
+said.append(manager.agreed("latest"))
 manager.close()
 print(said)
 """
     texts = run(2, code, AT=tmp_path)
-    assert texts == ["[True, 'saved']"] * 2, texts
+    assert texts == ["[True, 'saved', True, True, 2]"] * 2, texts
 
 
 def test_preemption_is_everyones(tmp_path):

@@ -4,7 +4,6 @@ import pathlib
 import subprocess
 import sys
 
-import numpy as np
 import pytest
 
 import shardwright as sw
