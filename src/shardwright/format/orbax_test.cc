@@ -193,11 +193,11 @@ TEST(Orbax, UnfinishedSavesAreKnownByTheirRealNames) {
   EXPECT_THAT(open_checkpoint(copy.path() + "/ocdbt.process_0").error().message, HasSubstr("never finished"));
 }
 
-TEST(Orbax, AnEmptyDirectoryIsSaidToBeEmpty) {
+TEST(Orbax, ADirectoryWithoutFilesIsSaidToBeOne) {
   TemporaryDirectory directory;
   auto opened = open_checkpoint(directory.path());
   ASSERT_FALSE(opened.ok());
-  EXPECT_THAT(opened.error().message, HasSubstr("empty"));
+  EXPECT_THAT(opened.error().message, HasSubstr("no file"));
   EXPECT_THAT(opened.error().expected, HasSubstr("Orbax"));
 }
 

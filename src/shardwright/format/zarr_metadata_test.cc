@@ -336,13 +336,16 @@ TEST(ZarrChunks, ShardsOfSeveralChunks) {
 
 /// As a codec where all must be stored, by its index where chunks may be missing, or lie anywhere in the shard.
 TEST(ZarrChunks, ShardsOfOneChunk) {
-  auto array = *parse_zarr3_array(zarr3(
+  auto parsed = parse_zarr3_array(zarr3(
       json_of(
-          R"([{"name":"sharding_indexed","configuration":{"chunk_shape":[4],"codecs":["bytes"],"index_codecs":["bytes","crc32c"]}}])"),
+          R"([{"name":"sharding_indexed","configuration":{"chunk_shape":[4],"codecs":[{"name":"bytes"}],"index_codecs":[)"
+          R"({"name":"bytes","configuration":{"endian":"little"}},{"name":"crc32c"}]}}])"),
       {{"shape", {4}},
        {"data_type", "uint8"},
        {"fill_value", 9},
        {"chunk_grid", {{"name", "regular"}, {"configuration", {{"chunk_shape", {4}}}}}}}));
+  ASSERT_TRUE(parsed.ok()) << parsed.error().text();
+  const auto& array = *parsed;
   auto shard = [](size_t held, uint64_t offset, uint64_t length) {
     Bytes bytes(held), index;
     append_le(index, offset), append_le(index, length), append_le(index, crc32c(index));
