@@ -20,6 +20,20 @@ _SHORT = {numpy_name: name for name, numpy_name, _, _ in _core.dtypes()}
 _AMBIGUOUS = {"f4": "float32", "i8": "int64", "u8": "uint64"}
 
 
+_SMALL = {"int2": "int8", "int4": "int8"}  # those that TensorStore, and so Orbax, knows
+
+
+def widened(value: Any) -> tuple[Any, str | None]:
+    """An array of integers of less than a byte as one of bytes, and what it was, for the note of a tree; None: it was none."""
+    name = str(getattr(value, "dtype", ""))
+    return (value.astype(_SMALL[name]), name) if name in _SMALL else (value, None)
+
+
+def stored_name(name: str) -> str:
+    """The name of the dtype that such arrays are stored with, which is that of all others."""
+    return _SMALL.get(name, name)
+
+
 @functools.cache
 def numpy_dtype(name: str) -> np.dtype[Any]:
     """NumPy's dtype of a name in the library's table. Packed types (float4, float6) have one byte an element in NumPy."""
@@ -37,7 +51,7 @@ def name_of(dtype: np.dtype[Any], tensor: str | None = None) -> str:
     name = base_name(dtype)
     if name not in _BLOCKS:
         raise UnsupportedError(f"checkpoints have no type for dtype {name}", tensor=tensor,
-                               hint="cast it first; 4-bit integers to int8")
+                               hint="cast it first; small integers to int8 or uint8")
     return name
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .checkpoint import Checkpoint
-from .dtypes import is_float
+from .dtypes import is_float, stored_name
 from .errors import InvalidArgumentError
 from .progress import Progress
 from .tree import Leaf, Note, Noted, Path, is_jax, is_random_key, value_of
@@ -133,8 +133,8 @@ def _check(checkpoint: Checkpoint, note: Note, value: Any, report: Report) -> st
         report.add(f"different: '{name}' is {list(tensor.shape)} in the checkpoint, {list(value.shape)} in the target")
         return ""
     have, want = tensor.dtype.name, _dtype_name(value)
-    if have != want and not (report.cast and is_float(tensor.dtype) and is_float(_numpy_dtype(want))):
-        report.add(f"different: '{name}' is {have} in the checkpoint, {want} in the target")
+    if want not in (have, note.small) and not (report.cast and is_float(tensor.dtype) and is_float(_numpy_dtype(want))):
+        report.add(f"different: '{name}' is {note.small or have} in the checkpoint, {want} in the target")
     return "device" if _is_device(value) else "mesh" if _is_dtensor(value) else "host"
 
 
@@ -172,15 +172,17 @@ def _is_device(value: Any) -> bool:
 def _wish(value: Any) -> Any:
     jax = sys.modules["jax"]
     sharding = value.sharding if value.sharding is not None else jax.sharding.SingleDeviceSharding(jax.devices()[0])
-    return jax.ShapeDtypeStruct(value.shape, value.dtype, sharding=sharding)
+    return jax.ShapeDtypeStruct(value.shape, stored_name(value.dtype.name), sharding=sharding)
 
 
 def _finish(note: Note, value: Any, array: Any) -> Any:
     """A value of the target's kind; where that is no array, the number, text or None that was saved, as it was."""
     if not note.has_array:
         return value if value == () and note.kind in ("Tuple", "NamedTuple") else value_of(note, array)  # of a type of the target's
-    if _is_dtensor(value) or _is_device(value) and not is_random_key(value):
+    if _is_dtensor(value):
         return array
+    if _is_device(value) and not is_random_key(value):
+        return array.astype(value.dtype) if array.dtype != value.dtype else array
     if value is ... or is_random_key(value):
         return value_of(note, array)
     if _is_plain(value) and not isinstance(value, np.generic):

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from .arrays import Source, source_of
-from .dtypes import Array
+from .dtypes import Array, numpy_dtype, stored_name, widened
 from .errors import CorruptError, InvalidArgumentError, UnsupportedError
 
 Path = tuple[tuple[str, bool], ...]
@@ -134,7 +134,8 @@ def _key_of_jax(keys: tuple[Any, ...]) -> tuple[str, bool]:
 @dataclass
 class Stored:
     """A tree as it is saved: arrays by name, and the rest as text. document: leaves [path, type, nothing stored, shape written at once], with
-    shardings, texts, and which arrays are random keys; as the format "orbax" keeps it, and as state/shardwright.tree.json says it elsewhere.
+    shardings, texts, and which arrays are random keys or integers of less than a byte; as the format "orbax" keeps it, and as
+    state/shardwright.tree.json says it elsewhere.
     kinds: what that has no words for, in state/shardwright.tree.json always: tuples, keys that are numbers, and which arrays are PyTorch's."""
 
     sources: list[Source] = field(default_factory=list)
@@ -142,6 +143,7 @@ class Stored:
     strings: dict[str, str] = field(default_factory=dict)
     random_keys: dict[str, str] = field(default_factory=dict)
     sharding: dict[str, str] = field(default_factory=dict)
+    types: dict[str, str] = field(default_factory=dict)
     containers: list[Any] = field(default_factory=list)
     torch: list[str] = field(default_factory=list)
     only_jax: bool = True  # nothing can write to any of the arrays
@@ -149,7 +151,7 @@ class Stored:
 
     @property
     def document(self) -> dict[str, Any]:
-        parts = {"leaves": self.leaves, "sharding": self.sharding, "strings": self.strings, "random_keys": self.random_keys}
+        parts = {"leaves": self.leaves, "sharding": self.sharding, "strings": self.strings, "random_keys": self.random_keys, "types": self.types}
         return {name: part for name, part in parts.items() if part or name == "leaves"}
 
     @property
@@ -201,11 +203,19 @@ def _store(name: str, path: list[Any], value: Any, out: Stored) -> None:
     elif is_jax(value):
         _store_jax(name, path, value, out)
     else:
+        value = _whole_bytes(name, value, out)
         out.sources.append(source_of(name, value))
         out.leaves.append([path, "np.ndarray", False])
         out.only_jax = False
         if is_torch(value):
             out.torch.append(name)
+
+
+def _whole_bytes(name: str, value: Any, out: Stored) -> Any:
+    value, small = widened(value)
+    if small is not None:
+        out.types[name] = small
+    return value
 
 
 def _scalar(name: str, value: Any) -> Array:
@@ -242,6 +252,7 @@ def _store_jax(name: str, path: list[Any], value: Any, out: Stored) -> None:
     if is_random_key(value):
         out.random_keys[name] = str(jax.random.key_impl(value))
         value = jax.random.key_data(value)
+    value = _whole_bytes(name, value, out)
     out.sources.append(source_of(name, value))
     leaf = [path, "jax.Array", False]
     try:
@@ -287,6 +298,7 @@ class Note:
     text: str | None
     random_key: str | None
     torch: bool = False
+    small: str | None = None  # "int4": its dtype, stored as int8
 
     @property
     def name(self) -> str:
@@ -345,15 +357,22 @@ def noted_of(document: Mapping[str, Any], kinds: Mapping[str, Any]) -> Noted:
     """CorruptError for what are no such documents."""
     try:
         strings, keys, torch = document.get("strings", {}), document.get("random_keys", {}), set(kinds.get("torch", ()))
+        types = document.get("types", {})
         notes = []
         for path, kind, skipped, *_ in document["leaves"]:
             keyed = _read_path(path)
             name = ".".join(key for key, _ in keyed)
-            notes.append(Note(keyed, kind, not skipped and kind != "string", strings.get(name), keys.get(name), name in torch))
+            notes.append(Note(keyed, kind, not skipped and kind != "string", strings.get(name), keys.get(name), name in torch, _small(types.get(name))))
         containers = {_read_path(path): _container_of(kind, *more) for path, kind, *more in kinds.get("containers", ())}
     except (TypeError, ValueError, KeyError, IndexError, AttributeError) as error:
         raise CorruptError("the note of a tree cannot be read", found=f"{type(error).__name__}: {error}") from None
     return Noted(notes, containers)
+
+
+def _small(name: Any) -> str | None:
+    if name is not None and stored_name(name) == name:
+        raise ValueError(name)
+    return name
 
 
 def _read_path(path: list[Any]) -> Path:
@@ -383,6 +402,8 @@ def value_of(note: Note, array: Any) -> Any:
     if note.random_key is not None:
         jax = sys.modules.get("jax")
         return array if jax is None else jax.random.wrap_key_data(jax.numpy.asarray(array), impl=note.random_key)
+    if note.small is not None and array is not None:
+        return array.astype(numpy_dtype(note.small))
     if note.kind == "scalar" and isinstance(array, np.ndarray) and array.ndim == 0:
         return array.item() if array.dtype in (np.bool_, np.int64, np.float64) else array[()]
     return array

@@ -258,3 +258,25 @@ def test_jax_onto_a_mesh_and_back(root):
         manager.wait()
         onto = manager.restore(2, target={"a": jax.ShapeDtypeStruct(values.shape, values.dtype, sharding=sharded)})["a"]
         assert onto.sharding == sharded and np.asarray(onto).tobytes() == values.tobytes()
+
+
+@pytest.mark.parametrize("format", ["orbax", "safetensors"])
+def test_integers_of_four_bits(root, format):
+    """Stored a byte each, and what they were with the tree: Orbax restores its own int4, and so do we."""
+    jax = pytest.importorskip("jax")
+    from jax.sharding import NamedSharding, PartitionSpec
+    spread = NamedSharding(jax.sharding.Mesh(np.array(jax.devices()), ("x",)), PartitionSpec("x"))
+    values = np.arange(16 * len(jax.devices()), dtype="i4") % 16 - 8
+    tree = {"a": jax.device_put(values.astype("int4"), spread), "b": values.astype("int4"), "c": (values % 4 - 2).astype("int2")}
+    with CheckpointManager(root, format=format) as manager:
+        manager.save(1, tree)
+        manager.wait()
+        for found in (manager.restore(), manager.restore(target=tree)):
+            assert all(found[name].dtype == tree[name].dtype and (np.asarray(found[name]) == np.asarray(tree[name])).all() for name in tree)
+        assert found["a"].sharding == spread
+        with pytest.raises(shardwright.InvalidArgumentError, match="'a' is int4 in the checkpoint, uint8"):
+            manager.restore(target={"a": values.astype("u1"), "b": ..., "c": ...})
+    if format == "orbax":
+        ocp = pytest.importorskip("orbax.checkpoint")
+        theirs = ocp.StandardCheckpointer().restore(root / "1" / "state")
+        assert all(theirs[name].dtype == tree[name].dtype and (np.asarray(theirs[name]) == np.asarray(tree[name])).all() for name in tree)

@@ -10,6 +10,7 @@ import jax
 import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
 
+from ..dtypes import widened
 from ..errors import InvalidArgumentError, UnsupportedError
 
 
@@ -18,7 +19,7 @@ def of_orbax(tree: Any) -> tuple[dict[str, Any], str]:
     None, text, numbers of Python, typed PRNG keys, and shardings. InvalidArgumentError when two leaves have one name, as {"a": {"b": ...}, "a.b": ...}."""
     arrays: dict[str, Any] = {}
     leaves: list[Any] = []
-    kept: dict[str, dict[str, Any]] = {"sharding": {}, "strings": {}, "random_keys": {}}
+    kept: dict[str, dict[str, Any]] = {"sharding": {}, "strings": {}, "random_keys": {}, "types": {}}
     for keys, leaf in jax.tree_util.tree_flatten_with_path(tree, is_leaf=_is_empty)[0]:
         path = [_step(key) for key in keys]
         name = ".".join(key if isinstance(key, str) else key[0] for key in path)
@@ -35,6 +36,9 @@ def of_orbax(tree: Any) -> tuple[dict[str, Any], str]:
         if isinstance(leaf, jax.Array) and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
             kept["random_keys"][name] = str(jax.random.key_impl(leaf))
             leaf = jax.random.key_data(leaf)
+        leaf, small = widened(leaf)
+        if small is not None:
+            kept["types"][name] = small
         arrays[name] = np.asarray(leaf) if isinstance(leaf, (bool, int, float)) else leaf
         leaves.append([path, _array_type(leaf), False])
         sharding = getattr(leaf, "sharding", None)
