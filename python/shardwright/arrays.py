@@ -189,22 +189,25 @@ def box_of_dtensor(name: str, tensor: Any, start: tuple[int, ...], extents: tupl
     placements = counted_from_front(tensor.placements, len(shape))
     if problem := problem_of(shape, mesh.ndim, placements):
         raise UnsupportedError(problem, tensor=name, hint="redistribute() it first")
-    array = _torch_view(tensor.to_local().cpu().resolve_conj().resolve_neg())
+    local = tensor.to_local()
+
+    def on_host(part: Any) -> Array:
+        return _torch_view(part.cpu().resolve_conj().resolve_neg())
     coordinate, seen = mesh.get_coordinate(), tuple(1 if d is None else extents[d] for d in dims)
     held: list[tuple[tuple[int, ...], Array]] = []
     if coordinate is not None and 0 in shape:
-        held.append(((0,) * len(seen), array))
+        held.append(((0,) * len(seen), on_host(local).reshape(seen)))
     elif coordinate is not None:
         for first, within in part_of(shape, tuple(mesh.shape), coordinate, placements).boxes():
             low = [max(s, f) for s, f in zip(start, first)]
             high = [min(s + n, f + w.stop - w.start) for s, n, f, w in zip(start, extents, first, within)]
             if all(a < b for a, b in zip(low, high)):
-                part = array[(*(slice(w.start + a - f, w.start + b - f) for w, f, a, b in zip(within, first, low, high)), ...)]
+                part = on_host(local[(*(slice(w.start + a - f, w.start + b - f) for w, f, a, b in zip(within, first, low, high)), ...)])
                 kept = [d for d in dims if d is not None]
                 rest = [d for d in range(part.ndim) if d not in kept]
                 part = part.transpose(kept + rest)[(*(None if d is None else slice(None) for d in dims), ..., *(0 for _ in rest))]
                 held.append((tuple(0 if d is None else low[d] - start[d] for d in dims), part))
-    source = _of_pieces(name, seen, name_of(array.dtype, name), held)
+    source = _of_pieces(name, seen, name_of(on_host(local.new_empty(0)).dtype, name), held)
     source.spread = mesh.size() > 1
     return source
 

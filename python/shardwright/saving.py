@@ -16,6 +16,7 @@ from .errors import InvalidArgumentError
 from .memory import DEFAULT_MEMORY, size
 from .progress import Progress, reporting
 from .ranks import Ranks, required_ranks
+from .tree import is_unicode
 
 Tensors = Union[Mapping[str, Any], Iterable[tuple[Any, ...]]]
 """Names to arrays (NumPy's, PyTorch's, JAX's, or anything with __array__ or __dlpack__), lazy tensors of an opened checkpoint, Producer
@@ -69,7 +70,7 @@ def save(path: str | os.PathLike[str], tensors: Tensors, *, format: str | None =
     Raises InvalidArgumentError, UnsupportedError (a dtype that checkpoints do not have), AlreadyExistsError, ResourceExhaustedError
     (disk full), AbortedError, and what a producer raises. On Ctrl-C what was begun is removed, and KeyboardInterrupt is raised.
     """
-    with _telling(ranks):
+    with telling(ranks):
         values = {"metadata": metadata_json(metadata)} if metadata else {}
         request = {"target": os.fspath(path), "format": format, "max_shard_bytes": None if max_shard_size is None else size(max_shard_size, "max_shard_size"),
                    "dtype": None if dtype is None else parse(dtype), "settings": list((options or {}).items()), "overwrite": bool(overwrite),
@@ -79,7 +80,7 @@ def save(path: str | os.PathLike[str], tensors: Tensors, *, format: str | None =
 
 
 @contextmanager
-def _telling(ranks: Ranks | None) -> Iterator[None]:
+def telling(ranks: Ranks | None) -> Iterator[None]:
     """What keeps this process from taking part is told to the others, who wait for it."""
     try:
         yield
@@ -93,7 +94,9 @@ def metadata_json(metadata: Mapping[str, str]) -> str:
     for key, value in metadata.items():
         if not isinstance(key, str) or not isinstance(value, str):
             raise InvalidArgumentError("metadata is text to text", found=f"{key!r}: {value!r}", hint="json.dumps() makes text of other values")
-    return json.dumps(dict(metadata), ensure_ascii=False).encode().decode()  # UnicodeEncodeError for half of a surrogate pair
+        if not is_unicode(key + value):
+            raise InvalidArgumentError("metadata has half a surrogate pair, which no file can hold", found=ascii(f"{key}: {value}")[:80])
+    return json.dumps(dict(metadata), ensure_ascii=False)
 
 
 def sources_of(tensors: Tensors) -> list[Source]:
@@ -124,7 +127,7 @@ def write(sources: list[Source], ties: Mapping[str, str], values: Mapping[str, s
     spread = next((s.name for s in sources if s.spread), None)
     if spread is not None and ranks is None:
         ranks = required_ranks(f"tensor '{spread}'")
-    with _telling(ranks):
+    with telling(ranks):
         budget_bytes = size(memory, "memory")
         given: list[Any] = [(s.name, s.dtype, s.shape, s.where) for s in sources]
         ids = {s.name: i for i, s in enumerate(sources)}

@@ -189,7 +189,7 @@ def test_cast_and_manifest(tmp_path, rng):
         sw.save(tmp_path / "n", {"a": array}, dtype=np.int32)
 
 
-@pytest.mark.parametrize("metadata", [{"a": 1}, {1: "a"}, {"a": None}], ids=str)
+@pytest.mark.parametrize("metadata", [{"a": 1}, {1: "a"}, {"a": None}, {"a": "\udc80"}, {"\udc80": "a"}], ids=str)
 def test_metadata_is_text(tmp_path, metadata):
     with pytest.raises(sw.InvalidArgumentError):
         sw.save(tmp_path / "m.safetensors", {"a": np.zeros(1)}, metadata=metadata)

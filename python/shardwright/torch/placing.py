@@ -22,7 +22,7 @@ def load_into(model: torch.nn.Module, path: str | os.PathLike[str] | Checkpoint,
     device_map: for modules or tensors by name, "" for the rest, the longest name that fits: a device, or "disk"; or one for all. None: each
         tensor stays on its device, and those on the meta device come to the CPU. A map with "disk", and a CPU beside an accelerator, is for
         accelerate, whose hooks bring the weights in when they are needed: what is on disk is read from the checkpoint itself, safetensors, and
-        not copied.
+        not copied. Buffers are in memory also where their module is on disk.
     strict: missing and unexpected names are errors; shapes that differ always are. All is checked first, and the model is untouched then.
     memory: bytes that may be used beside the model.
     """
@@ -33,10 +33,13 @@ def load_into(model: torch.nn.Module, path: str | os.PathLike[str] | Checkpoint,
     missing, unexpected = compare(path, state, strict)
     places = _places(state, device_map)
     index = _index_of(path, state, places)
-    _fill(model, path, {name: place for name, place in places.items() if place != "disk" and name in path}, state, memory, threads, progress)
     several = not isinstance(device_map, str) and len(set(map(str, (device_map or {}).values()))) > 1
-    if "disk" in places.values() or several:
-        _dispatch(model, _by_modules(model, device_map), index)
+    by_modules = _by_modules(model, device_map) if several or "disk" in places.values() else None
+    filled = {name: "cpu" if place == "disk" else place for name, place in places.items()
+              if name in path and (place != "disk" or not isinstance(state[name], torch.nn.Parameter))}
+    _fill(model, path, filled, state, memory, threads, progress)
+    if by_modules is not None:
+        _dispatch(model, by_modules, index)
     return missing, unexpected
 
 
@@ -75,7 +78,8 @@ def _by_modules(model: torch.nn.Module, device_map: str | Mapping[str, Any] | No
             out[path] = next(iter(found))
     on_disk = next((name for name in places if out.get(name) == "disk"), None)
     if on_disk is not None:
-        raise UnsupportedError("a tensor stays on disk with its module only, of which other parts are elsewhere", tensor=on_disk)
+        raise UnsupportedError("a tensor stays on disk with its module only, of which other parts are elsewhere", tensor=on_disk,
+                               hint=f"name its module in the device map, or give '{on_disk}' another place")
     return out
 
 

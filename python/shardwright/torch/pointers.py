@@ -63,7 +63,7 @@ def loaders_of(model: torch.nn.Module) -> list[Any]:
 
 def _pointers_into(directory: str, model: torch.nn.Module, sources: Mapping[str, Source]) -> list[_Pointer]:
     files = Files()
-    names = {_place(source): name for name, source in sources.items() if isinstance(source, (InFile, Onloaded)) and _place(source) is not None}
+    names = {source.identity: name for name, source in sources.items() if isinstance(source, (InFile, Onloaded)) and source.identity is not None}
     found = []
     kept_bytes = 0
     for loader in loaders_of(model):
@@ -77,7 +77,7 @@ def _pointers_into(directory: str, model: torch.nn.Module, sources: Mapping[str,
             source = _of_entry(loader, key, files)
             if not isinstance(source, (InFile, Onloaded)):
                 continue  # nothing was there before
-            saved_as = names.get(_place(source))
+            saved_as = names.get(source.identity)
             kept = None
             if saved_as is None:
                 kept_bytes += nbytes(source)
@@ -87,10 +87,6 @@ def _pointers_into(directory: str, model: torch.nn.Module, sources: Mapping[str,
                 kept = whole(source)
             found.append(_Pointer(loader, key, path, saved_as, kept))
     return found
-
-
-def _place(source: InFile | Onloaded) -> Any:
-    return source.key if isinstance(source, Onloaded) else (source.path, source.offset, source.stored, source.dtype, source.shape, source.strides)
 
 
 def _version(path: str) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from ..errors import InvalidArgumentError, UnsupportedError
+from ..errors import InvalidArgumentError, UnsupportedError, errors_of
 from ..memory import DEFAULT_MEMORY, size
 from ..progress import Progress
 from ..ranks import Ranks
@@ -178,8 +178,9 @@ def _parents(path: str) -> Iterator[None]:
     made = [folder]
     while not os.path.lexists(made[-1]):
         made.append(os.path.dirname(made[-1]))
-    os.makedirs(folder, exist_ok=True)
     try:
+        with errors_of(folder):
+            os.makedirs(folder, exist_ok=True)
         yield
     except BaseException:
         for one in made[:-1]:

@@ -17,8 +17,8 @@ from ..dtypes import numpy_dtype
 from ..errors import InvalidArgumentError, UnsupportedError
 from ..memory import size
 from ..progress import Progress
-from ..ranks import Ranks
-from ..saving import CopySummary, metadata_json, write
+from ..ranks import Ranks, required_ranks
+from ..saving import CopySummary, metadata_json, telling, write
 from .sources import InFile, InMemory, Missing, Onloaded, PartOfSpread, Source, contiguous_strides, is_spread, is_wrapped, nbytes
 
 
@@ -120,11 +120,18 @@ def warn_of_memory(sources: Mapping[str, Source], memory: int | str) -> None:
 def write_sources(path: str, sources: Mapping[str, Source], *, metadata: Mapping[str, str], request: Mapping[str, Any],
                   storages: str | None, side_files: Sequence[tuple[str, str]], memory: int | str, threads: int, progress: Progress,
                   ranks: Ranks | None = None) -> CopySummary:
-    values = {"metadata": metadata_json(metadata)} if metadata else {}
-    if storages is not None:
-        values["safetensors.storages"] = storages
-    given = [saved(name, source) for name, source in sources.items()]
+    if ranks is None and (spread := next((name for name, source in sources.items() if _over_processes(source)), None)) is not None:
+        ranks = required_ranks(f"tensor '{spread}'")
+    with telling(ranks):
+        values = {"metadata": metadata_json(metadata)} if metadata else {}
+        if storages is not None:
+            values["safetensors.storages"] = storages
+        given = [saved(name, source) for name, source in sources.items()]
     return write(given, {}, values, {"target": os.fspath(path), **request}, memory, threads, progress, ranks, side_files)
+
+
+def _over_processes(source: Source) -> bool:
+    return isinstance(source, (InMemory, PartOfSpread)) and is_spread(source.tensor) and source.tensor.device_mesh.size() > 1  # type: ignore[attr-defined]
 
 
 def elements(source: Source) -> int:

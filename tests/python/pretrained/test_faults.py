@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import warnings
 from collections.abc import Mapping
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -14,6 +15,7 @@ from safetensors.torch import load_file, save_file
 
 import shardwright as sw
 import shardwright.torch as swt
+from shardwright import saving
 
 
 def test_an_all_on_disk_model_saves(repos, tmp_path):
@@ -207,9 +209,25 @@ def test_an_index_that_lies(tmp_path):
         model._parameters[name] = torch.nn.Parameter(torch.empty(3, device="meta"))
         loader = OffloadedWeightsLoader(save_folder=tmp_path, index={name: entry})
         model._hf_hook = AlignDevicesHook(execution_device="cpu", offload=True, weights_map=loader)
-        with pytest.raises(sw.InvalidArgumentError, match="have no data anywhere"):
+        with pytest.raises(sw.InvalidArgumentError, match="have no data anywhere") as raised:
             swt.save_pretrained(model, tmp_path / "out")
+        assert raised.value.tensor == name
     assert not (tmp_path / "out").exists()
+
+
+def test_folders_made_before_one_that_cannot_be(tmp_path):
+    with pytest.raises(sw.Error) as raised:
+        swt.save_pretrained(torch.nn.Linear(2, 2), tmp_path / "new" / ("x" * 300) / "out")
+    assert raised.value.path == str(tmp_path / "new" / ("x" * 300)) and os.listdir(tmp_path) == []
+
+
+def test_what_one_process_refuses_is_told_to_the_others(tmp_path, monkeypatch):
+    told = []
+    monkeypatch.setattr(saving._core, "refuse_write", lambda ranks, why: told.append((ranks, why)))
+    with pytest.raises(sw.InvalidArgumentError):
+        swt.save_pretrained(torch.nn.Linear(2, 2), tmp_path / "out", metadata={"a": 1}, ranks=SimpleNamespace(_core="all"))
+    (ranks, why), = told
+    assert ranks == "all" and "text to text" in why
 
 
 def test_a_disk_that_is_too_small(tmp_path):

@@ -118,3 +118,26 @@ def test_only_safetensors_can_be_pointed_into(repos, tmp_path):
     sw.copy(repos / "untied", tmp_path / "x.weights.h5")
     with pytest.raises(sw.UnsupportedError, match="pointed into"):
         swt.load_into(llama(), tmp_path / "x.weights.h5", device_map="disk")
+
+
+def test_buffers_of_what_is_on_disk(tmp_path):
+    """accelerate keeps them in memory."""
+    def made(value):
+        model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.BatchNorm1d(3))
+        for tensor in model.state_dict().values():
+            tensor.fill_(value)
+        return model.eval()
+    save_file(made(7).state_dict(), tmp_path / "x.safetensors")
+    model = made(1)
+    swt.load_into(model, tmp_path / "x.safetensors", device_map={"0": "cpu", "1": "disk"})
+    assert model[1].weight.device.type == "meta" and model[1].running_mean.tolist() == [7, 7, 7] and model[1].num_batches_tracked == 7
+    assert torch.equal(model(torch.ones(2, 3)), made(7)(torch.ones(2, 3)))
+
+
+def test_a_map_that_parts_a_module_changes_nothing(tmp_path):
+    model = torch.nn.Linear(3, 3)
+    save_file({"weight": torch.full((3, 3), 7.0), "bias": torch.full((3,), 7.0)}, tmp_path / "x.safetensors")
+    before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+    with pytest.raises(sw.UnsupportedError, match="name its module in the device map, or give 'weight' another place"):
+        swt.load_into(model, tmp_path / "x.safetensors", device_map={"weight": "disk", "": "cpu"})
+    assert all(torch.equal(tensor, before[name]) for name, tensor in model.state_dict().items())

@@ -41,7 +41,7 @@ watching.start()
 swt.save_pretrained(module, f"{out}/big", memory="16MiB")
 saved.set()
 watching.join()
-assert len(peaks) > 20 and max(peaks) <= (16 + 64) * MIB, f"{len(peaks)} times, {max(peaks) / MIB:.0f} MiB"
+assert len(peaks) > 5 and max(peaks) <= (16 + 64) * MIB, f"{len(peaks)} times, {max(peaks) / MIB:.0f} MiB"
 dist.barrier()
 dist.destroy_process_group()
 print("ok", flush=True)

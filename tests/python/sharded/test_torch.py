@@ -17,6 +17,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 
 import shardwright as sw
 import shardwright.torch as st
+from shardwright.arrays import box_of_dtensor
 from shardwright.torch.parts import part_of
 
 
@@ -78,6 +79,26 @@ def test_types_scalars_and_ties(tmp_path, as_rank, name):
     loaded = st.load(tmp_path / "a.safetensors", lambda t: [Shard(0)] if t.ndim else [Replicate()], mesh, local=True)
     assert all(loaded[key].dtype == values[key].dtype for key in values) and loaded["s"].shape == () and loaded["none"].shape == (0, 8)
     assert torch.equal(loaded["w"].view(torch.uint8), values["w"][4:].contiguous().view(torch.uint8))
+
+
+def test_boxes_of_one_tensor_bring_it_to_the_host_once(as_rank, monkeypatch):
+    """As experts are taken apart on an accelerator: each box brings what it holds."""
+    whole = torch.arange(8 * 6 * 4, dtype=torch.bfloat16).reshape(8, 6, 4)
+    spread = distribute_tensor(whole, as_rank(1, (2,)), [Shard(1)], src_data_rank=None)
+    moved = []
+
+    def copied(tensor):
+        moved.append(tensor.nbytes)
+        return tensor.clone()
+    monkeypatch.setattr(torch.Tensor, "cpu", copied)
+    boxes = [box_of_dtensor("w", spread, (i, 0, 0), (1, 6, 4), (2, 1)) for i in range(8)]
+    assert sum(moved) == whole.nbytes // 2
+    assert all(box.shape == (4, 6) and box.spread for box in boxes)
+    (start, array), = boxes[3].keep
+    assert start == (0, 3) and array.tolist() == whole[3, 3:].T.tolist()
+    empty = distribute_tensor(whole[:0], as_rank(1, (2,)), [Shard(0)], src_data_rank=None)
+    (start, array), = box_of_dtensor("w", empty, (0, 0, 0), (0, 1, 4), (2, 0)).keep
+    assert start == (0, 0) and array.shape == (4, 0)
 
 
 def test_only_the_part_is_read(tmp_path, as_rank):
