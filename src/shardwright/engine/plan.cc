@@ -174,19 +174,22 @@ class Planner {
     auto starts_with = [](const Piece& a, const Piece& b) {
       return a.box.start[0] == b.box.start[0] && a.box.extent[0] == b.box.extent[0];
     };
-    size_t count = 0;
+    size_t count = 1;
     while (count < all.size() && starts_with(all[count], all[0])) ++count;
     uint64_t row = box.elements() / static_cast<uint64_t>(box.extent[0]);
     bool fits = dtype_row(geometry.in).block_elems == 1 && row <= geometry.slab_elements && count <= kMostSideBySide;
     if (!fits || all.size() % count != 0) return 0;
-    uint64_t need = 2 * plan_.part_limit;
-    for (size_t i = 0; i < count; ++i) need += kSideBytes + plan_.decode_windows[all[i].encoding];
+    uint64_t most = 0;  // what the largest row of chunks needs
     for (size_t i = 0; i < all.size(); i += count) {
-      uint64_t elements = 0;
-      for (size_t j = i; j < i + count && starts_with(all[j], all[i]); ++j) elements += all[j].box.elements();
+      uint64_t elements = 0, held = 0;
+      for (size_t j = i; j < i + count && starts_with(all[j], all[i]); ++j) {
+        elements += all[j].box.elements();
+        held += kSideBytes + plan_.decode_windows[all[j].encoding];
+      }
       if (elements != row * static_cast<uint64_t>(all[i].box.extent[0])) return 0;
+      most = std::max(most, held);
     }
-    return need <= plan_.options.memory_bytes ? static_cast<uint32_t>(count) : 0;
+    return 2 * plan_.part_limit + most <= plan_.options.memory_bytes ? static_cast<uint32_t>(count) : 0;
   }
 
   /// Whether the pieces are whole rows, so that one after the other they are the tensor in C order.

@@ -76,7 +76,7 @@ Status decode_side_by_side(const Plan& plan, const Part& part, Store& store, Mut
   const Box& row_of_chunks = part.sources.front().piece->box;
   Box rows = part.geometry->box;
   rows.extent[0] = 1;
-  const uint64_t row_bytes = bytes_in(part.geometry->in, rows.elements());
+  const uint64_t row_bytes = std::max<uint64_t>(1, bytes_in(part.geometry->in, rows.elements()));
   const auto most = static_cast<int64_t>(part.in_bytes / row_bytes);
   const int64_t end = row_of_chunks.start[0] + row_of_chunks.extent[0];
   std::deque<Side> sides;
