@@ -86,6 +86,43 @@ Error directory_of_steps(Store& store, const std::map<uint64_t, std::string>& st
   return std::move(error).with_hint("name a step; the newest are not whole: `shardwright steps` says what they lack");
 }
 
+Status read_step(Store& store, const OpenOptions& options, OrbaxLayout& layout) {
+  SHARDWRIGHT_ASSIGN(Bytes text, read_object(store, kOrbaxStep, options.max_metadata_bytes));
+  auto step = parse_orbax_step(text_of(text));
+  if (!step.ok()) return std::move(step.error()).at_path(store.describe(kOrbaxStep));
+  layout.step = std::move(*step);
+  if (!layout.step.committed && !has_object(store, kOrbaxCommit)) return unfinished_orbax(store);
+  return {};
+}
+
+/// Items in directories of their own, and what is none's.
+Status take_items(Store& store, const std::vector<std::string>& keys, OrbaxLayout& layout) {
+  std::set<std::string_view> directories;
+  for (const auto& key : keys)
+    if (key.find('/') != key.npos) directories.insert(first_part(key));
+  for (auto name : directories) SHARDWRIGHT_TRY(has_mark(store, fmt::format("{}/{}", name, kOrbaxTree)));
+  auto items = items_in(keys);
+  if (items.empty() && has_process_databases(keys))
+    return fail(Code::kNotFound, "the database of the checkpoint is missing")
+        .at_path(store.describe(kOcdbtManifest))
+        .with_hint(std::string(kMergeHint));
+  if (items.empty() && std::ranges::any_of(keys, [](const auto& key) { return is_zarr_metadata_key(key); })) {
+    layout.items.push_back({"", "", false, false});  // arrays without a tree, at the root
+    return {};
+  }
+  for (auto& [name, item] : items) layout.items.push_back(item);
+  for (const auto& key : keys) {
+    bool ours =
+        key.find('/') == key.npos || last_part(key) == kOrbaxCommit || items.contains(std::string(first_part(key)));
+    if (!ours) layout.others.push_back(key);
+  }
+  if (layout.items.empty())
+    return fail(Code::kNotFound, "an Orbax checkpoint without arrays")
+        .at_path(store.describe(""))
+        .with_expected(fmt::format("{} or {}, here or in the directory of an item", kOcdbtManifest, kOrbaxTree));
+  return {};
+}
+
 }  // namespace
 
 Confidence sniff_orbax(Store& store, std::string_view at) {
@@ -105,13 +142,7 @@ Result<OrbaxLayout> find_orbax_layout(Store& store, const OpenOptions& options) 
   OrbaxLayout layout;
   SHARDWRIGHT_TRY(refuse_unfinished_orbax(store));
   SHARDWRIGHT_ASSIGN(layout.has_step, has_mark(store, kOrbaxStep));
-  if (layout.has_step) {
-    SHARDWRIGHT_ASSIGN(Bytes text, read_object(store, kOrbaxStep, options.max_metadata_bytes));
-    auto step = parse_orbax_step(text_of(text));
-    if (!step.ok()) return std::move(step.error()).at_path(store.describe(kOrbaxStep));
-    layout.step = std::move(*step);
-    if (!layout.step.committed && !has_object(store, kOrbaxCommit)) return unfinished_orbax(store);
-  }
+  if (layout.has_step) SHARDWRIGHT_TRY(read_step(store, options, layout));
   OrbaxLayout::Item whole;
   SHARDWRIGHT_ASSIGN(whole.ocdbt, has_mark(store, kOcdbtManifest));
   SHARDWRIGHT_ASSIGN(whole.tree, has_mark(store, kOrbaxTree));
@@ -125,29 +156,7 @@ Result<OrbaxLayout> find_orbax_layout(Store& store, const OpenOptions& options) 
       return unfinished_orbax(store);
   if (!layout.has_step)
     if (auto steps = steps_in(keys); !steps.empty()) return directory_of_steps(store, steps);
-  std::set<std::string_view> directories;
-  for (const auto& key : keys)
-    if (key.find('/') != key.npos) directories.insert(first_part(key));
-  for (auto name : directories) SHARDWRIGHT_TRY(has_mark(store, fmt::format("{}/{}", name, kOrbaxTree)));
-  auto items = items_in(keys);
-  if (items.empty() && has_process_databases(keys))
-    return fail(Code::kNotFound, "the database of the checkpoint is missing")
-        .at_path(store.describe(kOcdbtManifest))
-        .with_hint(std::string(kMergeHint));
-  if (items.empty() && std::ranges::any_of(keys, [](const auto& key) { return is_zarr_metadata_key(key); })) {
-    layout.items.push_back({"", "", false, false});  // arrays without a tree, at the root
-    return layout;
-  }
-  for (auto& [name, item] : items) layout.items.push_back(item);
-  for (const auto& key : keys) {
-    bool ours =
-        key.find('/') == key.npos || last_part(key) == kOrbaxCommit || items.contains(std::string(first_part(key)));
-    if (!ours) layout.others.push_back(key);
-  }
-  if (layout.items.empty())
-    return fail(Code::kNotFound, "an Orbax checkpoint without arrays")
-        .at_path(store.describe(""))
-        .with_expected(fmt::format("{} or {}, here or in the directory of an item", kOcdbtManifest, kOrbaxTree));
+  SHARDWRIGHT_TRY(take_items(store, keys, layout));
   return layout;
 }
 
