@@ -52,6 +52,19 @@ Status put_float(Bytes& out, DType dtype, double value) {
   return convert(DType::kF64, wide, dtype, MutableView(out).subspan(at));
 }
 
+/// Text that is a number, "0x1p3" too; nullopt for what is none.
+std::optional<double> number_of(std::string_view text) {
+  bool negative = text.starts_with('-');
+  if (negative) text.remove_prefix(1);
+  bool hex = text.starts_with("0x");
+  if (hex) text.remove_prefix(2);
+  double number = 0;
+  auto format = hex ? std::chars_format::hex : std::chars_format::general;
+  auto [end, problem] = std::from_chars(text.data(), text.data() + text.size(), number, format);
+  if (problem != std::errc() || end != text.data() + text.size() || text.starts_with('-')) return std::nullopt;
+  return negative ? -number : number;
+}
+
 /// A number, one of zarr's words for what JSON has not, or text: zarr 3 has the bits in hex, zarr 2 any number.
 Status put_real(Bytes& out, DType dtype, const Json& value, bool bits_in_hex) {
   DType real = dtype == DType::kC64 ? DType::kF32 : dtype == DType::kC128 ? DType::kF64 : dtype;
@@ -63,17 +76,9 @@ Status put_real(Bytes& out, DType dtype, const Json& value, bool bits_in_hex) {
   if (text == "NaN") return put_float(out, real, std::numeric_limits<double>::quiet_NaN());
   if (text == "Infinity") return put_float(out, real, HUGE_VAL);
   if (text == "-Infinity") return put_float(out, real, -HUGE_VAL);
-  if (!bits_in_hex) {  // zarr 2: a number as text, "0x1p3" too
-    std::string_view digits = text;
-    bool negative = digits.starts_with('-');
-    if (negative) digits.remove_prefix(1);
-    bool hex = digits.starts_with("0x");
-    if (hex) digits.remove_prefix(2);
-    double number = 0;
-    auto format = hex ? std::chars_format::hex : std::chars_format::general;
-    auto [end, problem] = std::from_chars(digits.data(), digits.data() + digits.size(), number, format);
-    bool whole = problem == std::errc() && end == digits.data() + digits.size() && !digits.starts_with('-');
-    return whole ? put_float(out, real, negative ? -number : number) : bad();
+  if (!bits_in_hex) {
+    auto number = number_of(text);
+    return number ? put_float(out, real, *number) : bad();
   }
   if (!text.starts_with("0x") || text.size() != 2 + 2 * bytes) return bad();
   uint64_t bits = 0;
