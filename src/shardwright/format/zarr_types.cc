@@ -2,11 +2,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
 #include <charconv>
 #include <cmath>
-#include <cstdlib>
 #include <limits>
+#include <optional>
 
 #include "shardwright/format/zarr_metadata.h"
 #include "shardwright/tensor/convert.h"
