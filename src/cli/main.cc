@@ -30,8 +30,10 @@ Error explained(Error error) {
   return error;
 }
 
+constexpr std::string_view kNoMemory = "the system has no more memory for this process";
+
 Error out_of_memory() {
-  return fail(Code::kResourceExhausted, "the system has no more memory for this process")
+  return fail(Code::kResourceExhausted, std::string(kNoMemory))
       .with_hint("look at `ulimit -v`, and at what else runs; what is unfinished is cleaned up by the next run");
 }
 
@@ -40,8 +42,8 @@ Error out_of_memory() {
   try {
     if (auto thrown = std::current_exception()) std::rethrow_exception(thrown);
   } catch (const std::bad_alloc&) {
-    constexpr std::string_view kText = "shardwright: error: the system has no more memory for this process\n";
-    (void)!write(STDERR_FILENO, kText.data(), kText.size());
+    for (std::string_view text : {std::string_view("shardwright: error: "), kNoMemory, std::string_view("\n")})
+      (void)!write(STDERR_FILENO, text.data(), text.size());
     _exit(error_row(Code::kResourceExhausted).exit_code);
   } catch (...) {
   }

@@ -224,7 +224,7 @@ class OrbaxDraft : public Draft {
         held = 0;
         const auto& item = items_[chunk.item];
         auto name = identity(fmt::format("file {} of {}", objects_.size(), item.name)).hex();
-        std::string process = by_rank_ ? fmt::format("ocdbt.process_{}/", chunk.rank) : "";
+        std::string process = by_rank_ ? fmt::format("{}{}/", kOrbaxProcess, chunk.rank) : "";
         objects_.push_back({fmt::format("{}{}d/{}", item.directory, process, name), settings_.zstd ? kUnknown : 0});
         bases_.push_back(std::move(process));
       }

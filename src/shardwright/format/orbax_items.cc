@@ -222,12 +222,9 @@ std::string_view read_compression(const std::string& value, bool& zstd, std::opt
 
 /// A directory's name, and not one that means something else beside an item or in its place.
 bool is_item_name(std::string_view name) {
-  constexpr std::string_view kTaken[] = {kOrbaxTree,     kOrbaxStep,   kOrbaxSharding,
-                                         kOrbaxStrings,  kOrbaxCommit, kOrbaxVersion1,
-                                         kOcdbtManifest, kOrbaxArrays, "d"};
   bool control = std::ranges::any_of(name, [](char c) { return static_cast<unsigned char>(c) < ' ' || c == 127; });
-  bool taken = std::ranges::find(kTaken, name) != std::end(kTaken) || name.starts_with("ocdbt.process_") ||
-               name.find(kOrbaxTemporary) != name.npos || name.starts_with("array_metadatas");
+  bool taken = is_orbax_file(name) || name == kOcdbtManifest || name == "d" || name.starts_with(kOrbaxProcess) ||
+               name.starts_with("array_metadatas") || name.find(kOrbaxTemporary) != name.npos;
   return name.empty() || (name.find('/') == name.npos && is_safe_relative_path(name) && !control && !taken);
 }
 

@@ -164,11 +164,9 @@ namespace {
 
 /// What Orbax writes: by the name of the file, or the directory that it is in. arrays: directories of zarr arrays, with '/'.
 bool is_member(std::string_view key, const std::set<std::string, std::less<>>& arrays) {
-  constexpr std::string_view kFiles[] = {kOrbaxTree,   kOrbaxStep,     kOrbaxSharding, kOrbaxStrings,
-                                         kOrbaxCommit, kOrbaxVersion1, kOcdbtManifest};
   constexpr std::string_view kDirectories[] = {"d/", "array_metadatas/", "ocdbt_data/", "ocdbt_meta/"};
-  if (std::ranges::find(kFiles, last_part(key)) != std::end(kFiles)) return true;
-  if (key.starts_with("ocdbt.process_") || key.find("/ocdbt.process_") != key.npos) return true;
+  if (is_orbax_file(last_part(key)) || last_part(key) == kOcdbtManifest) return true;
+  if (key.starts_with(kOrbaxProcess) || key.find("/" + std::string(kOrbaxProcess)) != key.npos) return true;
   for (auto directory : kDirectories)
     if (key.starts_with(directory) || key.find("/" + std::string(directory)) != key.npos) return true;
   for (size_t slash = key.find('/'); slash != key.npos; slash = key.find('/', slash + 1))

@@ -40,9 +40,8 @@ bool has_mark_of_any_kind(Store& store, std::string_view key) {
 }
 
 bool is_made_by_orbax(Store& store) {
-  constexpr std::string_view kMarks[] = {kOrbaxTree,     kOrbaxSharding, kOrbaxArrays, kOrbaxStrings,
-                                         kOrbaxVersion1, kOrbaxStep,     kOrbaxCommit};
-  if (std::ranges::any_of(kMarks, [&](auto mark) { return has_mark_of_any_kind(store, mark); })) return true;
+  auto there = [&](std::string_view mark) { return has_mark_of_any_kind(store, mark); };
+  if (there(kOrbaxArrays) || std::ranges::any_of(kOrbaxFiles, there)) return true;
   if (is_process_database(store)) return true;
   // An array within an item; its name may have '/'.
   fs::path at = real_path(store);

@@ -21,7 +21,6 @@ bool is_process_database(Store& store);
 Status refuse_unfinished_orbax(Store& store);
 Error unfinished_orbax(Store& store);
 
-inline constexpr std::string_view kOrbaxProcess = "ocdbt.process_";
 inline constexpr std::string_view kMergeHint =
     "databases that processes wrote lie in ocdbt.process_*: `shardwright ocdbt merge` makes one of them, without "
     "copying a value";

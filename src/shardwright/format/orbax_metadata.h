@@ -1,6 +1,8 @@
 /// Orbax's JSON files: which leaves a tree has, what they are called, and how a step was made. Pure; nothing is trusted.
 #pragma once
 
+#include <algorithm>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <string>
@@ -16,6 +18,14 @@ inline constexpr std::string_view kOrbaxTree = "_METADATA", kOrbaxStep = "_CHECK
                                   kOrbaxSharding = "_sharding", kOrbaxStrings = "_strings.json",
                                   kOrbaxCommit = "commit_success.txt", kOrbaxVersion1 = "orbax.checkpoint",
                                   kOrbaxTemporary = ".orbax-checkpoint-tmp", kOrbaxArrays = "array_metadatas/process_0";
+/// Begins the directory of what one process wrote; chunks, and even metadata, of its arrays lie in those of others.
+inline constexpr std::string_view kOrbaxProcess = "ocdbt.process_";
+/// Files of Orbax's own beside a database and its arrays, at the root or in an item.
+inline constexpr std::string_view kOrbaxFiles[] = {kOrbaxTree,    kOrbaxStep,   kOrbaxSharding,
+                                                   kOrbaxStrings, kOrbaxCommit, kOrbaxVersion1};
+inline bool is_orbax_file(std::string_view name) {
+  return std::ranges::find(kOrbaxFiles, name) != std::end(kOrbaxFiles);
+}
 
 /// One step of a path in a tree. On disk: never renumber.
 struct OrbaxKey {

@@ -86,6 +86,15 @@ Step look_at_step(const std::string& root, uint64_t number, const std::string& n
   return step;
 }
 
+/// As one of the two above has it.
+Result<std::vector<Step>> each_step(const std::string& root, const std::optional<StepNames>& names,
+                                    Step (*look)(const std::string& root, uint64_t number, const std::string& name)) {
+  SHARDWRIGHT_ASSIGN(auto found, list_step_names(root, names));
+  std::vector<Step> steps;
+  for (const auto& [number, name] : found) steps.push_back(look(root, number, name));
+  return steps;
+}
+
 std::vector<StepFacts> facts_of(const std::vector<Step>& steps) {
   std::vector<StepFacts> out;
   for (const auto& step : steps) out.push_back(step.facts);
@@ -198,10 +207,7 @@ Result<std::vector<std::pair<uint64_t, std::string>>> list_step_names(const std:
 }
 
 Result<std::vector<Step>> list_steps(const std::string& root, const std::optional<StepNames>& names) {
-  SHARDWRIGHT_ASSIGN(auto found, list_step_names(root, names));
-  std::vector<Step> steps;
-  for (const auto& [number, name] : found) steps.push_back(look_at_step(root, number, name));
-  return steps;
+  return each_step(root, names, look_at_step);
 }
 
 Result<std::optional<Step>> read_step(const std::string& root, const std::optional<StepNames>& names, uint64_t number) {
@@ -228,9 +234,7 @@ Result<std::optional<Step>> latest_step(const std::string& root, const std::opti
 
 Result<std::optional<Step>> best_step(const std::string& root, const std::optional<StepNames>& names,
                                       const std::string& metric, bool max) {
-  SHARDWRIGHT_ASSIGN(auto found, list_step_names(root, names));
-  std::vector<Step> steps;
-  for (const auto& [number, name] : found) steps.push_back(facts_of_step(root, number, name));
+  SHARDWRIGHT_ASSIGN(auto steps, each_step(root, names, facts_of_step));
   while (auto best = best_step(facts_of(steps), metric, max)) {
     auto at = std::ranges::find_if(steps, [&](const Step& step) { return step.facts.step == *best; });
     prove(root, *at);
@@ -285,9 +289,7 @@ Status pin_step(const std::string& root, const std::string& name, bool pinned) {
 Result<Forgotten> forget_steps(const std::string& root, const std::optional<StepNames>& names,
                                const Retention& retention, const ForgetOptions& options) {
   SHARDWRIGHT_TRY(retention.check());
-  SHARDWRIGHT_ASSIGN(auto found, list_step_names(root, names));
-  std::vector<Step> steps;
-  for (const auto& [number, name] : found) steps.push_back(facts_of_step(root, number, name));
+  SHARDWRIGHT_ASSIGN(auto steps, each_step(root, names, facts_of_step));
   Forgotten out = judge(root, std::move(steps), retention, options.lean);
   for (size_t i = 0; i < out.steps.size() && !options.dry_run; ++i) {
     if (out.verdicts[i].keep()) continue;
