@@ -20,13 +20,15 @@ _SHORT = {numpy_name: name for name, numpy_name, _, _ in _core.dtypes()}
 _AMBIGUOUS = {"f4": "float32", "i8": "int64", "u8": "uint64"}
 
 
-_SMALL = {"int2": "int8", "int4": "int8"}  # those that TensorStore, and so Orbax, knows
+# Read are all that zarr names; written those that TensorStore, and so Orbax, knows.
+_SMALL = {"int2": "int8", "int4": "int8", "uint2": "uint8", "uint4": "uint8"}
+_WRITTEN_SMALL = ("int2", "int4")
 
 
 def widened(value: Any) -> tuple[Any, str | None]:
     """An array of integers of less than a byte as one of bytes, and what it was, for the note of a tree; None: it was none."""
     name = str(getattr(value, "dtype", ""))
-    return (value.astype(_SMALL[name]), name) if name in _SMALL else (value, None)
+    return (value.astype(_SMALL[name]), name) if name in _WRITTEN_SMALL else (value, None)
 
 
 def stored_name(name: str) -> str:

@@ -280,3 +280,12 @@ def test_integers_of_four_bits(root, format):
         ocp = pytest.importorskip("orbax.checkpoint")
         theirs = ocp.StandardCheckpointer().restore(root / "1" / "state")
         assert all(theirs[name].dtype == tree[name].dtype and (np.asarray(theirs[name]) == np.asarray(tree[name])).all() for name in tree)
+
+
+def test_a_note_of_small_integers_is_read():
+    """uint4 is not written, but zarr names it."""
+    from shardwright.tree import noted_of
+    leaves = [[["a"], "np.ndarray", False]]
+    assert noted_of({"leaves": leaves, "types": {"a": "uint4"}}, {}).notes[0].small == "uint4"
+    with pytest.raises(shardwright.CorruptError):
+        noted_of({"leaves": leaves, "types": {"a": "float32"}}, {})

@@ -27,7 +27,7 @@ class Run {
       : plan_(plan), ends_(ends), calls_(watched(calls)), budget_(plan.options.memory_bytes) {
     for (size_t i = 0; i < plan.lanes.size(); ++i) {
       auto& lane = lanes_.emplace_back(TaskCutter(plan, i));
-      if (ends.draft != nullptr) lane.writer = std::make_unique<LaneWriter>(plan, plan.lanes[i], ends, calls);
+      if (ends.draft != nullptr) lane.writer = std::make_unique<LaneWriter>(plan, plan.lanes[i], ends, calls_);
     }
     open_lanes_ = lanes_.size();
   }
